@@ -27,7 +27,7 @@ from aiohttp import web
 from processes import running
 
 from ludus.client import OpenAIPolicy, connect, rollout
-from ludus.protocol.heap import settle_heap
+from ludus.common.heap import settle_heap
 
 HERE = Path(__file__).resolve().parent
 VERIFIERS = HERE.parent / ".peers" / "verifiers" / "bin" / "python"

@@ -27,11 +27,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+from ludus.common.heap import settle_heap
 from ludus.formats.gymnasium import GymnasiumSettings
 from ludus.formats.hosting import host_environments
 from ludus.formats.mcp.environment import McpHost
 from ludus.protocol import episodes as e
-from ludus.protocol.heap import settle_heap
 from ludus.server import Environment, EpisodeHost
 from ludus.server.auth.principal import Principal
 from ludus.server.tasks.formats import FormatSource, resolve

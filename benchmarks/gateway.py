@@ -28,8 +28,8 @@ from aiohttp import web
 from processes import running
 from pydantic_core import from_json, to_json
 
+from ludus.common.heap import settle_heap
 from ludus.gateway import EpisodeSession, Gateway, GatewayLimits, PolicyEngine
-from ludus.protocol.heap import settle_heap
 from ludus.rendering import Renderer
 from ludus.rendering.samples import Generation, Sampling
 

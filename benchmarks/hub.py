@@ -47,8 +47,8 @@ from ludus.hub.database.engine import Database, open_engine, sqlite_url
 from ludus.hub.database.migrate import migrate
 from ludus.hub.database.search import durability_tag, index_package, owner_tag
 from ludus.hub.database.tables import Owner, Package, PackageTag, Version
-from ludus.protocol.registry import Durability, EnvironmentEntry, Manifest, PackageSummary, Statement
-from ludus.protocol.signing import digest_of, sign, text_digest
+from ludus.registry.types.packages import Durability, EnvironmentEntry, Manifest, PackageSummary, Statement
+from ludus.registry.types.signing import digest_of, sign, text_digest
 from ludus.server.auth.tokens import TokenFile, new_token, write_token_file
 
 MOST = 15.0

@@ -75,8 +75,8 @@ def serve_hub(folder: Path) -> None:
     from ludus.hub.registry.publishing import Upload
     from ludus.hub.serve import HubServer
     from ludus.hub.settings import HubSettings
-    from ludus.protocol.registry import EnvironmentEntry, Manifest, Statement
-    from ludus.protocol.signing import digest_of, sign, text_digest
+    from ludus.registry.types.packages import EnvironmentEntry, Manifest, Statement
+    from ludus.registry.types.signing import digest_of, sign, text_digest
 
     endpoints = EndpointSettings(idle_seconds=IDLE_SECONDS, spares=False)
     app = create_hub(HubSettings(data=folder, port=0, seed=False, endpoints=endpoints))

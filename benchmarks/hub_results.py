@@ -30,7 +30,7 @@ from ludus.hub.database.result_tables import ResultBoard, ResultEpisode, ResultR
 from ludus.hub.database.tables import Package
 from ludus.hub.results.boards import add_ended
 from ludus.hub.results.figures import run_figures, sums_of
-from ludus.protocol.results import Declared, RunEpisode
+from ludus.registry.types.results import Declared, RunEpisode
 
 MOST = 30.0
 """Milliseconds within which 95 of 100 requests of each page must be served."""

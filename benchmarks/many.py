@@ -23,7 +23,7 @@ from typing import Any
 from processes import serve
 
 from ludus.client import Episode, connect
-from ludus.protocol.heap import settle_heap
+from ludus.common.heap import settle_heap
 from ludus.server import Environment, Result, Task, tool
 
 P99_SECONDS = 0.250

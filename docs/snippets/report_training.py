@@ -2,8 +2,8 @@
 
 import math
 
-from ludus.protocol.training import TrainingEnvironment
 from ludus.registry import TrainingReporter
+from ludus.registry.types.training import TrainingEnvironment
 
 config = {"model": "Qwen3-0.6B", "learning_rate": 1e-6}
 environments = [TrainingEnvironment(name="guess_number", package="ludus/guess-number")]

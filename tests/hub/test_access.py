@@ -20,9 +20,9 @@ from waiting import block_until
 from ludus.cli._app import app
 from ludus.hub.seed import LIBRARY
 from ludus.protocol.errors import Unauthenticated
-from ludus.protocol.registry_errors import PackageNotFound
-from ludus.protocol.signing import public_key
 from ludus.registry.credentials import save_token
+from ludus.registry.types.errors import PackageNotFound
+from ludus.registry.types.signing import public_key
 from ludus.server.auth.tokens import TokenFile, new_token, write_token_file
 
 SCOPES = ("tasks:read",)

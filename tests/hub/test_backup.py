@@ -25,7 +25,7 @@ from ludus.hub.operation.check import CheckReport, check_hub
 from ludus.hub.operation.errors import BackupFailed, BackupRefused, RestoreRefused
 from ludus.hub.operation.parts import open_parts
 from ludus.hub.operation.restore import restore_backup
-from ludus.protocol.registry_errors import BlobMissing
+from ludus.registry.types.errors import BlobMissing
 
 NewDatabase = Callable[[str], str | None]
 

@@ -104,7 +104,7 @@ def people(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PeopleHub]:
 
 
 def test_only_administrators_block_and_list_and_the_log_names_them(people: PeopleHub) -> None:
-    from ludus.protocol.people import USUAL_SCOPES, HubScope
+    from ludus.registry.types.people import USUAL_SCOPES, HubScope
 
     scopes = (*USUAL_SCOPES, HubScope.ADMIN)
     root = {"authorization": f"Bearer {people.token('root', scopes)}"}

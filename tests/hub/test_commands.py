@@ -28,7 +28,7 @@ from hubs import (
 )  # fmt: skip
 from terminal import run_ludus_here
 
-from ludus.protocol.signing import public_key
+from ludus.registry.types.signing import public_key
 
 
 @dataclass

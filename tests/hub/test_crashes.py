@@ -15,8 +15,8 @@ from hubs import HubProcess, Release, new_name, publish, release
 
 from ludus.hub.blobs import Blobs
 from ludus.protocol.errors import PayloadTooLarge
-from ludus.protocol.registry import VersionInfo
-from ludus.protocol.signing import check_contents
+from ludus.registry.types.packages import VersionInfo
+from ludus.registry.types.signing import check_contents
 
 KILLS = 4
 

@@ -32,7 +32,8 @@ from ludus.hub.people.passwords import Passwords
 from ludus.hub.people.rates import RateSettings
 from ludus.hub.people.settings import PeopleSettings
 from ludus.protocol.errors import ConnectionFailed, DeadlineExceeded, ProtocolViolation, Unauthenticated
-from ludus.protocol.people import (
+from ludus.registry.device_login import SLOWER_SECONDS, sign_in_on_device
+from ludus.registry.types.people import (
     CreatedToken,
     DeviceAnswer,
     DeviceAuthorization,
@@ -40,7 +41,6 @@ from ludus.protocol.people import (
     HubScope,
     TokenInfo,
 )
-from ludus.registry.device_login import SLOWER_SECONDS, sign_in_on_device
 
 BEGIN, TOKEN, PAGE = "/api/v1/login/device", "/api/v1/login/device/token", "/account/device"
 WANTED = {"name": "ludus on laptop", "scopes": ["read", "publish"], "days": 30}

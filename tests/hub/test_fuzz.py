@@ -15,7 +15,7 @@ from suite_selection import selected_suites
 
 from ludus.hub.registry.wheels import read_wheel
 from ludus.hub.settings import HubLimits
-from ludus.protocol.registry_errors import WheelRefused
+from ludus.registry.types.errors import WheelRefused
 
 THOROUGH = "hub" in selected_suites()
 

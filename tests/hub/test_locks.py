@@ -17,11 +17,11 @@ from package_index import PackageIndex, wheel
 from terminal import run_ludus_here
 
 from ludus.protocol.errors import InvalidParams
-from ludus.protocol.registry_errors import InstallFailed
 from ludus.registry import installing, resolving
 from ludus.registry.installing import find_uv
 from ludus.registry.lock import Lock, LockedDependency, LockedPackage, LockFileUnusable, read_lock
 from ludus.registry.resolving import check_index, install_lock, parse_compiled, plain_environment, resolve
+from ludus.registry.types.errors import InstallFailed
 
 slow = pytest.mark.suite("hub")
 pytestmark = pytest.mark.timeout(120)

@@ -17,7 +17,7 @@ from hubs import WheelParts, kind_of, new_name, publish, published, release
 
 from ludus.hub.registry.wheels import read_wheel
 from ludus.hub.settings import HubLimits
-from ludus.protocol.registry_errors import WheelRefused
+from ludus.registry.types.errors import WheelRefused
 
 NAME = "alice-coin"
 ENVIRONMENT = "[ludus.environments]\ntoss = alice_coin:Toss\n"

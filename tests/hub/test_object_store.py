@@ -23,7 +23,7 @@ from ludus.hub.operation.check import check_hub
 from ludus.hub.operation.parts import open_parts
 from ludus.hub.operation.restore import restore_backup
 from ludus.protocol.errors import AuthoringError
-from ludus.protocol.registry_errors import BlobMissing, HubUnavailable
+from ludus.registry.types.errors import BlobMissing, HubUnavailable
 
 LARGE = 10**9
 SECONDS = 20.0

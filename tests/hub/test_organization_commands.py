@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from hubs import HubProcess, project
 
-from ludus.protocol.registry_errors import KeyChanged
 from ludus.registry import Pins, RegistryClient, verify
+from ludus.registry.types.errors import KeyChanged
 
 pytestmark = [pytest.mark.suite("hub"), pytest.mark.timeout(600)]
 

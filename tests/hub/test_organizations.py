@@ -30,9 +30,9 @@ from ludus.hub.people.rates import RateSettings
 from ludus.hub.people.settings import PeopleSettings
 from ludus.hub.settings import HubSettings
 from ludus.protocol.errors import LudusError, NotFound
-from ludus.protocol.organizations import Role
-from ludus.protocol.people import USUAL_SCOPES, HubScope
-from ludus.protocol.signing import public_key
+from ludus.registry.types.organizations import Role
+from ludus.registry.types.people import USUAL_SCOPES, HubScope
+from ludus.registry.types.signing import public_key
 
 ORGANIZATIONS = "/api/v1/organizations"
 OWN = "/api/v1/account/organizations"

@@ -29,8 +29,8 @@ from ludus.hub.people.settings import PeopleSettings
 from ludus.hub.people.viewers import Viewer
 from ludus.hub.settings import HubSettings
 from ludus.protocol.errors import CapacityError
-from ludus.protocol.people import DEFAULT_DAYS, TOKEN_PREFIX, USUAL_SCOPES, HubScope, NewToken
-from ludus.protocol.signing import public_key
+from ludus.registry.types.people import DEFAULT_DAYS, TOKEN_PREFIX, USUAL_SCOPES, HubScope, NewToken
+from ludus.registry.types.signing import public_key
 
 
 @pytest.fixture(scope="module")

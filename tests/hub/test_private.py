@@ -16,8 +16,8 @@ from starlette.routing import BaseRoute, Mount, Route
 
 from ludus.hub.endpoints import guards
 from ludus.hub.people import access_tokens
-from ludus.protocol.people import USUAL_SCOPES, HubScope
-from ludus.protocol.signing import public_key
+from ludus.registry.types.people import USUAL_SCOPES, HubScope
+from ludus.registry.types.signing import public_key
 
 VALUES = {
     "version": "1.0.0", "other": "bob", "principal": "bob", "play": "p" * 24, "image": "1", "file": "f" * 16,

@@ -10,8 +10,8 @@ import pytest
 from hubs import KEY, OTHER_KEY, HubProcess, WheelParts, kind_of, new_name, publish, published, release, upload
 
 from ludus.hub.seed import LIBRARY
-from ludus.protocol.registry import VersionInfo
-from ludus.protocol.signing import check_contents, public_key
+from ludus.registry.types.packages import VersionInfo
+from ludus.registry.types.signing import check_contents, public_key
 
 
 def versions_of(client: httpx.Client, package: str) -> list[str]:

@@ -10,10 +10,10 @@ import pytest
 from hubs import KEY, kind_of, new_name, publish, published, release, upload
 
 from ludus.hub.endpoints.releases import parse_address
-from ludus.protocol.signing import public_key
 from ludus.registry.client import RegistryClient
 from ludus.registry.installing import verify
 from ludus.registry.keys import Pins
+from ludus.registry.types.signing import public_key
 
 PUBLISHED = "1.0"
 OTHER_SPELLINGS = ("1", "1.0.0", "1.0.0.0")

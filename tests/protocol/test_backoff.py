@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ludus.protocol.backoff import Backoff, retry_after
+from ludus.common.backoff import Backoff, retry_after
 
 
 @given(st.floats(0.001, 10), st.floats(0.001, 100), st.integers(1, 20))

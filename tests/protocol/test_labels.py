@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from ludus.protocol.matches import EntrantParams
-from ludus.protocol.results import Declared, RunInfo, RunParams
 from ludus.protocol.text import plain_label
-from ludus.protocol.verified import VerifiedParams
+from ludus.registry.types.matches import EntrantParams
+from ludus.registry.types.results import Declared, RunInfo, RunParams
+from ludus.registry.types.verified import VerifiedParams
 
 PLACE = {"environment": "e", "split": "test"}
 FIELDS: dict[type, dict[str, object]] = {RunParams: {**PLACE, "tasks": 1}, EntrantParams: {**PLACE, "matches": 1}}

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from ludus.protocol.drawing import draw_seats, draw_seed, draw_tasks
-from ludus.protocol.match_receipts import EntrantReceipt, EntrantStatement, sign_entrant, verify_entrant
-from ludus.protocol.matches import MatchInfo, MatchOpening, MatchSide
-from ludus.protocol.receipts import ReceiptRefused, merkle_root
-from ludus.protocol.results import Declared
-from ludus.protocol.signing import digest_of
+from ludus.registry.types.drawing import draw_seats, draw_seed, draw_tasks
+from ludus.registry.types.match_receipts import EntrantReceipt, EntrantStatement, sign_entrant, verify_entrant
+from ludus.registry.types.matches import MatchInfo, MatchOpening, MatchSide
+from ludus.registry.types.receipts import ReceiptRefused, merkle_root
+from ludus.registry.types.results import Declared
+from ludus.registry.types.signing import digest_of
 
 KEY = Ed25519PrivateKey.generate()
 NOW = datetime(2026, 1, 2, tzinfo=UTC)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ludus.protocol.errors import ParseError
-from ludus.protocol.strict_json import read_strict
+from ludus.registry.types.strict_json import read_strict
 
 VALUE = {"a": [1, 2.5, None, True, "é \u2028 😀"], "b": {"a": {}}}
 

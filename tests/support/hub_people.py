@@ -23,7 +23,7 @@ from ludus.hub.people.settings import PeopleSettings
 from ludus.hub.results.limits import ResultLimits
 from ludus.hub.results.matches.limits import MatchLimits
 from ludus.hub.settings import HubSettings
-from ludus.protocol.people import USUAL_SCOPES, HubScope, NewToken
+from ludus.registry.types.people import USUAL_SCOPES, HubScope, NewToken
 
 PASSWORD = "correct horse battery"
 PEOPLE = ("alice", "bob", "carol")

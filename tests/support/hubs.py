@@ -22,8 +22,8 @@ import httpx
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from free_ports import free_port
 
-from ludus.protocol.registry import EnvironmentEntry, Manifest, Signed, Statement
-from ludus.protocol.signing import digest_of, sign, text_digest
+from ludus.registry.types.packages import EnvironmentEntry, Manifest, Signed, Statement
+from ludus.registry.types.signing import digest_of, sign, text_digest
 
 PATIENCE = 60.0
 KEY = Ed25519PrivateKey.from_private_bytes(hashlib.sha256(b"the publisher of the tests").digest())

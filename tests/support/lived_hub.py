@@ -22,8 +22,8 @@ from rollout_lines import line
 from training_hub import opened, trajectory
 from verified_hub import VerifiedHub
 
-from ludus.protocol.people import USUAL_SCOPES, HubScope, NewToken
-from ludus.protocol.signing import public_key
+from ludus.registry.types.people import USUAL_SCOPES, HubScope, NewToken
+from ludus.registry.types.signing import public_key
 from ludus.server.runtime.journal import MemoryJournal
 from ludus.server.web.serve import serving
 from ludus.server.web.settings import ServerSettings

@@ -18,7 +18,7 @@ from ludus.hub.results.matches.playing import Matches
 from ludus.hub.results.matches.store import MatchStore
 from ludus.protocol.episodes import SplitInfo
 from ludus.protocol.errors import InfrastructureFailed, LudusError
-from ludus.protocol.registry import EnvironmentEntry
+from ludus.registry.types.packages import EnvironmentEntry
 from ludus.server import Match, Private, SeatedEnvironment, Split, Task, tool
 
 BROKEN: Counter[str] = Counter()

@@ -31,7 +31,7 @@ from ludus.hub.serve import HubServer
 from ludus.hub.settings import HubSettings
 from ludus.protocol.episodes import SplitInfo
 from ludus.protocol.errors import InfrastructureFailed, LudusError
-from ludus.protocol.registry import EnvironmentEntry
+from ludus.registry.types.packages import EnvironmentEntry
 from ludus.server import Environment, Private, Result, Task, tool
 from ludus.server.auth.tokens import TokenFile, new_token, write_token_file
 

@@ -17,7 +17,7 @@ from hubs import KEY, HubProcess, WheelParts, publish, release, upload
 from waiting import block_until
 
 from ludus.protocol.episodes import SplitInfo
-from ludus.protocol.registry import EnvironmentEntry
+from ludus.registry.types.packages import EnvironmentEntry
 from ludus.server.auth.tokens import TokenFile, new_token, write_token_file
 
 T = TypeVar("T")

@@ -28,8 +28,8 @@ from ludus.hub.people.settings import PeopleSettings
 from ludus.hub.seed import seed
 from ludus.hub.site.openid_pages import CALLBACK
 from ludus.protocol.episodes import SplitInfo, ToolSpec
-from ludus.protocol.people import USUAL_SCOPES, NewToken
-from ludus.protocol.registry import EnvironmentEntry
+from ludus.registry.types.packages import EnvironmentEntry
+from ludus.registry.types.people import USUAL_SCOPES, NewToken
 
 PERSON: Final = "grace"
 """An administrator with an account, who owns most of what is on the hub."""

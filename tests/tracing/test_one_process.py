@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from trace_collector import Span, path_of
 
-from ludus.protocol.tracing import is_configured
 from ludus.server.transports.ors.routes import ENVIRONMENT_ROUTES, ROOT_ROUTES
 from ludus.server.web.telemetry import ORS_NAMES, route_of
+from ludus.telemetry.tracing import is_configured
 
 PROGRAM = Path(__file__).parent / "one_process.py"
 
@@ -111,7 +111,7 @@ def test_nothing_of_opentelemetry_is_imported_until_it_is_configured(program: st
 
 
 def test_a_collector_that_never_answers_does_not_hold_up_the_end_of_a_process() -> None:
-    program = "from ludus.protocol.tracing import from_environment\nwith from_environment().span('one'):\n    pass\n"
+    program = "from ludus.telemetry.tracing import from_environment\nwith from_environment().span('one'):\n    pass\n"
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         variables = {**os.environ, "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{deaf.getsockname()[1]}"}
         variables["OTEL_EXPORTER_OTLP_TIMEOUT"] = "600"

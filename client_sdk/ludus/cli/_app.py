@@ -46,7 +46,7 @@ app = typer.Typer(
 
 def _version(value: bool) -> None:
     if value:
-        from ludus.protocol.distribution import installed_version
+        from ludus.common.distribution import installed_version
 
         typer.echo(f"ludus {installed_version()}")
         raise typer.Exit

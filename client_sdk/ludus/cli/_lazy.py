@@ -55,7 +55,7 @@ class Plugin:
 
 def advice(module: str, error: ModuleNotFoundError) -> str:
     """Return how to install the package that `module` needs and that `error` reports as missing."""
-    from ludus.protocol.distribution import DISTRIBUTION
+    from ludus.common.distribution import DISTRIBUTION
 
     missing = (error.name or "").partition(".")[0]
     if "; install it with: " in error.msg:  # of `missing_extra`

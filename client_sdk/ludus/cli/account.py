@@ -16,7 +16,11 @@ from ludus.cli._common import Json, console, print_json, run, shown
 from ludus.cli._hub import DEFAULT, HubAddress, HubToken, connect
 from ludus.protocol.errors import InvalidParams
 from ludus.protocol.messages import describe_invalid
-from ludus.protocol.people import (
+from ludus.protocol.text import printable
+from ludus.registry.client import RegistryClient
+from ludus.registry.credentials import save_token
+from ludus.registry.device_login import sign_in_on_device
+from ludus.registry.types.people import (
     DEFAULT_DAYS,
     MOST_DAYS,
     USUAL_SCOPES,
@@ -31,10 +35,6 @@ from ludus.protocol.people import (
     TokenInfo,
     TokenList,
 )
-from ludus.protocol.text import printable
-from ludus.registry.client import RegistryClient
-from ludus.registry.credentials import save_token
-from ludus.registry.device_login import sign_in_on_device
 
 COMMANDS: Final = {"account": "Sign in to a hub, and look after your account and its tokens."}
 

@@ -32,6 +32,7 @@ from ludus.cli.calibration_tables import show
 from ludus.client import RemoteEnvironment, read_trajectories
 from ludus.client.policies.base import policy_name
 from ludus.client.summary import SUCCESS_TOLERANCE
+from ludus.common.heap import settle_heap
 from ludus.evaluation.calibration.difficulty import difficulty_of, write_difficulty
 from ludus.evaluation.calibration.measure import Calibration, Origin, calibrate, origin_of
 from ludus.evaluation.calibration.sampling import choose_tasks, wider
@@ -40,7 +41,6 @@ from ludus.evaluation.progress import ProgressBar
 from ludus.protocol.difficulty import check_band
 from ludus.protocol.episodes import EnvironmentInfo, Outcome
 from ludus.protocol.errors import InvalidParams, NotFound
-from ludus.protocol.heap import settle_heap
 from ludus.protocol.trajectory import Trajectory, latest
 
 COMMANDS: Final = {"calibrate": "Measure how hard tasks are for a policy."}

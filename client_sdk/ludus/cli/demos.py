@@ -28,11 +28,11 @@ from ludus.cli._dataset_file import FileKind, whole_file
 from ludus.cli._episodes import print_report, stored_episodes
 from ludus.client import TrajectoryWriter, read_trajectories, rollout
 from ludus.client.demonstrations import Imitation, Report, Selection, pair_rows
+from ludus.common.heap import settle_heap
 from ludus.evaluation import ProgressBar
 from ludus.evaluation.playing import collect
 from ludus.protocol.episodes import EnvironmentInfo
 from ludus.protocol.errors import EveryAttemptFailed, InvalidParams
-from ludus.protocol.heap import settle_heap
 from ludus.protocol.trajectory import Trajectory
 from ludus.validation.local_environments import LocalEnvironments
 from ludus.validation.oracle import DemonstratorPolicy, OraclePolicy

@@ -16,6 +16,7 @@ from ludus.cli._common import Json, client_of, errors, find_environment, parse_p
 from ludus.cli._hub import DEFAULT, HubAddress
 from ludus.cli.evaluation_tables import show_comparison, show_results
 from ludus.client import Policy
+from ludus.common.heap import settle_heap
 from ludus.evaluation.comparison import compare
 from ludus.evaluation.config import EnvironmentSpec, EvaluationConfig, ModelSpec, parse_config, read_table
 from ludus.evaluation.folder import RESULTS, read_results
@@ -24,7 +25,6 @@ from ludus.evaluation.models import open_model
 from ludus.evaluation.progress import ProgressBar
 from ludus.protocol.errors import InvalidParams
 from ludus.protocol.evaluation import EvaluationResults
-from ludus.protocol.heap import settle_heap
 from ludus.viewing.evaluation import write_evaluation_page
 
 COMMANDS: Final = {"eval": "Evaluate models on environments, and compare evaluations."}

@@ -14,19 +14,19 @@ from ludus.cli._app import ExitCode
 from ludus.cli._common import Json, console, errors, parse_pairs, print_json, run, shown
 from ludus.cli._hub import DEFAULT, HubAddress, HubToken, connect_as
 from ludus.client import Harness, Policy, TrajectoryWriter
+from ludus.common.distribution import installed_version
 from ludus.evaluation.config import ModelSpec, parse_config
 from ludus.evaluation.folder import read_results
 from ludus.evaluation.models import open_model, probe_model
-from ludus.evaluation.played import CONCURRENCY, PlayedEpisode, play_run
-from ludus.evaluation.submission import described, submissions_of
-from ludus.protocol.distribution import installed_version
 from ludus.protocol.errors import InvalidParams, LudusError
 from ludus.protocol.evaluation import EvaluationResults
-from ludus.protocol.registry import VersionInfo
-from ludus.protocol.results import Declared, RunInfo, RunParams
 from ludus.protocol.trajectory import Trajectory
 from ludus.registry.client import RegistryClient
+from ludus.registry.played_runs import CONCURRENCY, PlayedEpisode, play_run
 from ludus.registry.results import ResultsClient
+from ludus.registry.submission import described, submissions_of
+from ludus.registry.types.packages import VersionInfo
+from ludus.registry.types.results import Declared, RunInfo, RunParams
 
 Published = Annotated[
     str, typer.Argument(metavar="OWNER/NAME[@VERSION]", help="Package on the hub; its newest version by default.")

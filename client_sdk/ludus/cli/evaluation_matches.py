@@ -22,10 +22,10 @@ from ludus.cli.evaluation_hub import (
 )
 from ludus.client import Harness, TrajectoryWriter
 from ludus.evaluation.config import ModelSpec
-from ludus.evaluation.matches import CONCURRENCY, PlayedMatch, play_matches
-from ludus.protocol.matches import MATCHES, EntrantInfo, EntrantParams
-from ludus.protocol.registry import VersionInfo
+from ludus.registry.match_play import CONCURRENCY, PlayedMatch, play_matches
 from ludus.registry.matches import MatchesClient
+from ludus.registry.types.matches import MATCHES, EntrantInfo, EntrantParams
+from ludus.registry.types.packages import VersionInfo
 
 
 def match(

@@ -14,9 +14,9 @@ from ludus.cli._common import Json, errors, parse_pairs, print_json, run, shown
 from ludus.cli._hub import DEFAULT, HubAddress, HubToken, connect_as
 from ludus.cli.evaluation_hub import Published, environment_of, print_run, version_of
 from ludus.evaluation.config import DEFAULT_URLS, KEY_VARIABLES
-from ludus.protocol.results import RunInfo
-from ludus.protocol.verified import OWN_HARNESS, VerifiedParams
 from ludus.registry.results import ResultsClient
+from ludus.registry.types.results import RunInfo
+from ludus.registry.types.verified import OWN_HARNESS, VerifiedParams
 
 LOOK_SECONDS: Final = 2.0
 """The time between two looks at a run."""

@@ -8,9 +8,9 @@ import typer
 
 from ludus.cli._common import Json, console, print_json, run, shown
 from ludus.cli._hub import DEFAULT, HubAddress, HubToken, PackageName, connect
-from ludus.protocol.people import Access
-from ludus.protocol.registry import OwnerList, PackageSummary, SearchResult, VersionInfo, VersionList
 from ludus.registry.installing import parse_request
+from ludus.registry.types.packages import OwnerList, PackageSummary, SearchResult, VersionInfo, VersionList
+from ludus.registry.types.people import Access
 
 COMMANDS: Final = {
     "search": "Search environments on a hub.",

@@ -13,7 +13,7 @@ from typing import Annotated, Final
 
 import typer
 
-from ludus.protocol.distribution import install_source, installed_version
+from ludus.common.distribution import install_source, installed_version
 
 COMMANDS: Final = {"init": "Write the files of a new environment."}
 
@@ -147,7 +147,7 @@ def _hub_words(owner: str, name: str) -> dict[str, str]:
     Raises:
         BadParameter: the owner's name is not valid.
     """
-    from ludus.protocol.registry import OWNER_PATTERN
+    from ludus.registry.types.packages import OWNER_PATTERN
 
     if not re.fullmatch(OWNER_PATTERN, owner):
         raise typer.BadParameter(

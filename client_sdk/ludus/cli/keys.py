@@ -8,10 +8,10 @@ import typer
 
 from ludus.cli._common import Json, console, print_json, run, shown
 from ludus.cli._hub import DEFAULT, HubAddress, HubToken, connect
-from ludus.protocol.registry import KeyList
-from ludus.protocol.signing import public_key
 from ludus.registry.client import normal_address
 from ludus.registry.keys import KEY_FILE, Pins, config_folder, publisher_key
+from ludus.registry.types.packages import KeyList
+from ludus.registry.types.signing import public_key
 
 COMMANDS: Final = {"keys": "Show and change publishers' keys."}
 

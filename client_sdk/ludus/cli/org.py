@@ -10,8 +10,8 @@ import typer
 
 from ludus.cli._common import Json, console, print_json, run, shown
 from ludus.cli._hub import DEFAULT, HubAddress, HubToken, connect_as
-from ludus.protocol.organizations import OrganizationInfo, Role
 from ludus.registry.organizations import OrganizationsClient
+from ludus.registry.types.organizations import OrganizationInfo, Role
 
 COMMANDS: Final = {"org": "Create organizations on a hub, and look after their members."}
 

@@ -11,9 +11,9 @@ import typer
 from ludus.cli._common import Json, console, errors, print_json, run, shown
 from ludus.cli._hub import DEFAULT, HubAddress, HubToken, connect
 from ludus.cli.init import leftovers
-from ludus.protocol.registry import VersionInfo
 from ludus.registry.project import read_project
 from ludus.registry.publishing import check_new, prepare
+from ludus.registry.types.packages import VersionInfo
 
 COMMANDS: Final = {"publish": "Publish environments on a hub."}
 

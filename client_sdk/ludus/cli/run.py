@@ -20,10 +20,10 @@ from ludus.cli._common import (
 )
 from ludus.cli.run_tables import Results, results_of, show
 from ludus.client import read_trajectories
+from ludus.common.heap import settle_heap
 from ludus.evaluation.playing import play_cell, without_conversation
 from ludus.evaluation.progress import ProgressBar
 from ludus.protocol.errors import EveryAttemptFailed
-from ludus.protocol.heap import settle_heap
 
 COMMANDS: Final = {"run": "Play tasks with a policy and report rewards."}
 

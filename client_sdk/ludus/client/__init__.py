@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ludus.protocol.lazy_names import lazy_names
+from ludus.common.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from ludus.client._connect import WireName, connect

@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlsplit
 
 from ludus.client.client import Client
 from ludus.client.transports.base import Wire
-from ludus.protocol.tracing import Tracing, from_environment
+from ludus.telemetry.tracing import Tracing, from_environment
 
 WireName = Literal["auto", "channel", "mcp", "ors"]
 """The wires that `connect` knows by name."""

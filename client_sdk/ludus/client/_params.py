@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from ludus.protocol._model import WireModel
 from ludus.protocol.errors import InvalidParams
+from ludus.protocol.model import WireModel
 from ludus.protocol.text import json_problem
 
 P = TypeVar("P", bound=WireModel)

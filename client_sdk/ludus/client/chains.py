@@ -21,8 +21,8 @@ from ludus.client.episode import Episode
 from ludus.client.policies.base import Policy
 from ludus.client.rollouts import FIRST_PAUSE, LONGEST_PAUSE, episode_seed
 from ludus.client.worlds import World
+from ludus.common.backoff import Backoff
 from ludus.protocol import errors as e
-from ludus.protocol.backoff import Backoff
 from ludus.protocol.episodes import EnvironmentInfo, EpisodeLimits, WorldChoice
 from ludus.protocol.trajectory import Failure, Trajectory
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from ludus.client.formats import openai_chat
+from ludus.common.distribution import installed_version
 from ludus.protocol.content import Message
-from ludus.protocol.distribution import installed_version
 from ludus.protocol.episodes import ToolSpec
 from ludus.protocol.items import Item
 from ludus.protocol.messages import VALIDATION_NAMES

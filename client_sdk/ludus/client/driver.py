@@ -28,9 +28,9 @@ from typing import Any, Final, NamedTuple, Self
 from ludus.client.episode import Episode
 from ludus.client.formats import FORMATS, FormatName, observations
 from ludus.client.policies.base import CallIds, Turn
+from ludus.common.completions import read_ending
 from ludus.protocol import errors as e
 from ludus.protocol.actions import Call
-from ludus.protocol.completions import read_ending
 from ludus.protocol.content import TextBlock
 from ludus.protocol.episodes import TURN_TEXT_CHARS, EpisodeInfo, GradeResult, StepError, StepResult, TurnMark
 from ludus.protocol.items import CallItem, Item, MalformedCall, OutputItem, checked, to_json
@@ -183,7 +183,7 @@ class Driver:
 
         Raises:
             InvalidParams: this is not a reply in the provider's form, or the response says that the endpoint failed
-                (see `ludus.protocol.completions`): nothing has changed, so that the endpoint can be asked again. Or
+                (see `ludus.common.completions`): nothing has changed, so that the endpoint can be asked again. Or
                 the episode is done.
             RequestError: the request is set up wrongly, so every episode would fail; such as a refused token.
         """

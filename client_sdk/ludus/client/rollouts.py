@@ -15,8 +15,8 @@ from ludus.client.causes import REWARDS_NOT_READABLE, cause_of, without_ids
 from ludus.client.driver import EPISODE_LOST_ERRORS, failure_of
 from ludus.client.environment import RemoteEnvironment, find_split
 from ludus.client.policies.base import Policy, policy_name
+from ludus.common.backoff import Backoff
 from ludus.protocol import errors as e
-from ludus.protocol.backoff import Backoff
 from ludus.protocol.episodes import EnvironmentInfo, EpisodeLimits, TaskRow
 from ludus.protocol.trajectory import Failure, FailureKind, Trajectory
 

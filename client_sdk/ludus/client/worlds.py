@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from ludus.client._params import make
-from ludus.protocol.backoff import Backoff
+from ludus.common.backoff import Backoff
 from ludus.protocol.episodes import CloseParams
 from ludus.protocol.errors import NotFound, Unsupported, WorldBusy
 from ludus.protocol.methods import BRANCH_WORLD, CLOSE, DELETE_WORLD, GET_WORLD, LIST_WORLDS, RESET_WORLD

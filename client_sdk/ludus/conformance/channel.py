@@ -16,7 +16,7 @@ from ludus.conformance.rights import needed
 from ludus.protocol.identifiers import CHANNEL_SUBPROTOCOL, MAX_FRAME_HEADER, METHOD_PREFIX
 from ludus.protocol.integers import LARGEST_INTEGER
 from ludus.protocol.modules import Module
-from ludus.protocol.tracing import TRACE_HEADER
+from ludus.telemetry.tracing import TRACE_HEADER
 
 suite = Suite()
 _LARGEST_FRAME: Final = 64 << 20

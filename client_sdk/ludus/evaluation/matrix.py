@@ -23,13 +23,13 @@ from typing import Final, NamedTuple
 
 from ludus.client import EnvironmentInfo, Harness, Policy, Progress, RemoteEnvironment, connect
 from ludus.client.environment import find_split
+from ludus.common.distribution import installed_version
 from ludus.evaluation.config import EnvironmentSpec, EvaluationConfig, ModelSpec
 from ludus.evaluation.figures import cell_figures, probe_figures
 from ludus.evaluation.folder import RESULTS, cell_file, locked, open_file, read_results, write_results
 from ludus.evaluation.models import open_model
 from ludus.evaluation.playing import play_cell
 from ludus.evaluation.probes import probed
-from ludus.protocol.distribution import installed_version
 from ludus.protocol.errors import InvalidParams, LudusError
 from ludus.protocol.evaluation import (
     EVALUATION_FORMAT,

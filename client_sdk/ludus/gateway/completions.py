@@ -24,7 +24,7 @@ from typing import Any, Final, NoReturn, Self
 
 import aiohttp
 
-from ludus.protocol.backoff import RETRIED_STATUSES, Backoff, retry_after
+from ludus.common.backoff import RETRIED_STATUSES, Backoff, retry_after
 from ludus.protocol.errors import (
     ConnectionFailed,
     DeadlineExceeded,

@@ -21,8 +21,8 @@ from string import Template
 from typing import Any, Final, Literal
 
 from ludus.client import EnvironmentInfo
+from ludus.common.distribution import DISTRIBUTION, installed_version
 from ludus.integrations.finite_actions import finite_arguments
-from ludus.protocol.distribution import DISTRIBUTION, installed_version
 from ludus.protocol.errors import InvalidParams, Unsupported
 from ludus.protocol.text import printable
 

@@ -21,8 +21,8 @@ from pydantic import PrivateAttr
 
 from ludus.client import Driver, LudusError, TaskAddress
 from ludus.client.driver import failure_of
+from ludus.common.backoff import RETRIED_STATUSES, Backoff
 from ludus.integrations.peers import require
-from ludus.protocol.backoff import RETRIED_STATUSES, Backoff
 from ludus.protocol.errors import InfrastructureFailed
 from ludus.protocol.trajectory import Stop
 

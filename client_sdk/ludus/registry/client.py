@@ -13,7 +13,6 @@ from urllib.parse import quote, urlsplit
 import aiohttp
 from pydantic import ValidationError
 
-from ludus.protocol._model import WireModel
 from ludus.protocol.errors import (
     ConnectionFailed,
     DeadlineExceeded,
@@ -22,19 +21,9 @@ from ludus.protocol.errors import (
     ParseError,
     ProtocolViolation,
 )
-from ludus.protocol.people import (
-    Access,
-    AccountInfo,
-    AuditList,
-    CreatedToken,
-    DeviceAnswer,
-    DeviceAuthorization,
-    DeviceLogin,
-    LoginParams,
-    NewToken,
-    TokenList,
-)
-from ludus.protocol.registry import (
+from ludus.protocol.model import WireModel
+from ludus.registry.types.errors import DigestMismatch, registry_error
+from ludus.registry.types.packages import (
     BlockInfo,
     BlockList,
     KeyList,
@@ -47,8 +36,19 @@ from ludus.protocol.registry import (
     VersionInfo,
     VersionList,
 )
-from ludus.protocol.registry_errors import DigestMismatch, registry_error
-from ludus.protocol.strict_json import read_strict
+from ludus.registry.types.people import (
+    Access,
+    AccountInfo,
+    AuditList,
+    CreatedToken,
+    DeviceAnswer,
+    DeviceAuthorization,
+    DeviceLogin,
+    LoginParams,
+    NewToken,
+    TokenList,
+)
+from ludus.registry.types.strict_json import read_strict
 
 M = TypeVar("M", bound=WireModel)
 

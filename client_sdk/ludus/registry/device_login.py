@@ -8,9 +8,9 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from ludus.protocol.errors import CapacityError, ConnectionFailed, DeadlineExceeded, ProtocolViolation
-from ludus.protocol.people import CreatedToken, DeviceAuthorization, DeviceLogin
-from ludus.protocol.registry_errors import HubUnavailable
 from ludus.registry.client import RegistryClient
+from ludus.registry.types.errors import HubUnavailable
+from ludus.registry.types.people import CreatedToken, DeviceAuthorization, DeviceLogin
 
 SLOWER_SECONDS: Final = 5.0
 """How much longer the client waits between two requests after the hub has asked it to slow down."""

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from ludus.protocol.episodes import EnvironmentInfo
-from ludus.protocol.registry import EnvironmentEntry, ValidationSummary
-from ludus.protocol.registry_errors import ManifestRefused, PublishFailed
 from ludus.registry.project import EnvironmentClaim
+from ludus.registry.types.errors import ManifestRefused, PublishFailed
+from ludus.registry.types.packages import EnvironmentEntry, ValidationSummary
 
 INSPECT_SECONDS: Final = 300.0
 """How long it may take to describe one environment."""

@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import Final, Literal
 
 from ludus.protocol.errors import Conflict, InvalidParams
-from ludus.protocol.registry import VersionInfo
-from ludus.protocol.registry_errors import DigestMismatch, InstallFailed, SignatureRefused, VersionBlocked
-from ludus.protocol.signing import check_contents
 from ludus.protocol.text import printable
 from ludus.registry.client import RegistryClient
 from ludus.registry.keys import Pins
 from ludus.registry.lock import LockedPackage
+from ludus.registry.types.errors import DigestMismatch, InstallFailed, SignatureRefused, VersionBlocked
+from ludus.registry.types.packages import VersionInfo
+from ludus.registry.types.signing import check_contents
 
 Installer = Literal["auto", "pip", "uv"]
 

@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from ludus.protocol.distribution import missing_extra
+from ludus.common.distribution import missing_extra
 from ludus.protocol.errors import NotFound, ParseError, RequestError
-from ludus.protocol.registry import PublicKey
-from ludus.protocol.registry_errors import KeyChanged
-from ludus.protocol.signing import EXTRA
-from ludus.protocol.strict_json import read_strict
+from ludus.registry.types.errors import KeyChanged
+from ludus.registry.types.packages import PublicKey
+from ludus.registry.types.signing import EXTRA
+from ludus.registry.types.strict_json import read_strict
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey

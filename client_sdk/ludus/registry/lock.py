@@ -14,9 +14,9 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, field_validator, model_validator
 
 from ludus.protocol.errors import ParseError
-from ludus.protocol.registry import Digest, PackageId, PublicKey, VersionInfo, VersionText
-from ludus.protocol.registry_errors import UploadRefused
-from ludus.protocol.strict_json import read_strict
+from ludus.registry.types.errors import UploadRefused
+from ludus.registry.types.packages import Digest, PackageId, PublicKey, VersionInfo, VersionText
+from ludus.registry.types.strict_json import read_strict
 
 LOCK_FILE: Final = "ludus.lock"
 """The name of the file."""

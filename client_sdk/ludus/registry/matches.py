@@ -8,8 +8,10 @@ from urllib.parse import quote
 
 from pydantic import ValidationError
 
-from ludus.protocol.match_receipts import KIND, EntrantReceipt
-from ludus.protocol.matches import (
+from ludus.registry.client import RegistryClient
+from ludus.registry.results import START_SECONDS, invalid_file, read_receipt_file, version_path
+from ludus.registry.types.match_receipts import KIND, EntrantReceipt
+from ludus.registry.types.matches import (
     LONGEST_WAIT,
     EntrantInfo,
     EntrantParams,
@@ -22,9 +24,7 @@ from ludus.protocol.matches import (
     NextMatchParams,
     OpenMatches,
 )
-from ludus.protocol.strict_json import read_strict
-from ludus.registry.client import RegistryClient
-from ludus.registry.results import START_SECONDS, invalid_file, read_receipt_file, version_path
+from ludus.registry.types.strict_json import read_strict
 
 WAIT_SECONDS: Final = 20.0
 """How long one request waits for an opponent by default."""

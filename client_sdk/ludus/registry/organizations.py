@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from urllib.parse import quote
 
-from ludus.protocol.organizations import MembershipList, NewOrganization, OrganizationInfo, Role
-from ludus.protocol.people import AuditList
 from ludus.registry.client import ANSWER_SECONDS, TRANSFER_SECONDS, RegistryClient
+from ludus.registry.types.organizations import MembershipList, NewOrganization, OrganizationInfo, Role
+from ludus.registry.types.people import AuditList
 
 _OWN = "/account/organizations"
 

@@ -14,7 +14,8 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from ludus.protocol.messages import describe_invalid
-from ludus.protocol.registry import (
+from ludus.registry.types.errors import ManifestRefused, PublishFailed
+from ludus.registry.types.packages import (
     DESCRIPTION_LENGTH,
     Durability,
     PackageId,
@@ -24,7 +25,6 @@ from ludus.protocol.registry import (
     VersionText,
     WantedSecret,
 )
-from ludus.protocol.registry_errors import ManifestRefused, PublishFailed
 
 PROJECT_FILE: Final = "ludus.toml"
 """The file that describes a package."""

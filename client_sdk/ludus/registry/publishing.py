@@ -10,13 +10,13 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from ludus.protocol.registry import DESCRIPTION_LENGTH, Manifest, Signed, Statement, ValidationSummary
-from ludus.protocol.registry_errors import ManifestRefused, PackageNotFound, PublishFailed, VersionConflict
-from ludus.protocol.signing import digest_of, sign, text_digest
 from ludus.registry.client import RegistryClient
 from ludus.registry.inspection import UnpackedWheel, check_claims, describe, findings, validate
 from ludus.registry.keys import publisher_key
 from ludus.registry.project import ProjectFile, build_wheel, provenance, read_card, read_project, read_version
+from ludus.registry.types.errors import ManifestRefused, PackageNotFound, PublishFailed, VersionConflict
+from ludus.registry.types.packages import DESCRIPTION_LENGTH, Manifest, Signed, Statement, ValidationSummary
+from ludus.registry.types.signing import digest_of, sign, text_digest
 
 VALIDATE_SECONDS: Final = 3600.0
 """How long `ludus validate` may take."""

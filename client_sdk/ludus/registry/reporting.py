@@ -20,8 +20,8 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple, Self
 
-from ludus.protocol.backoff import Backoff
-from ludus.protocol.distribution import installed_version
+from ludus.common.backoff import Backoff
+from ludus.common.distribution import installed_version
 from ludus.protocol.errors import (
     CapacityError,
     Conflict,
@@ -31,8 +31,11 @@ from ludus.protocol.errors import (
     RequestError,
 )
 from ludus.protocol.integers import LARGEST_INTEGER
-from ludus.protocol.secrets import without_secrets
-from ludus.protocol.training import (
+from ludus.registry.client import normal_address
+from ludus.registry.credentials import saved_token
+from ludus.registry.training import TrainingClient
+from ludus.registry.types.secrets import without_secrets
+from ludus.registry.types.training import (
     BATCH_POINTS,
     BATCH_VALUES,
     CONFIG_BYTES,
@@ -49,9 +52,6 @@ from ludus.protocol.training import (
     TrainingRollout,
     to_number,
 )
-from ludus.registry.client import normal_address
-from ludus.registry.credentials import saved_token
-from ludus.registry.training import TrainingClient
 
 TOKEN_VARIABLE: Final = "LUDUS_HUB_TOKEN"
 """The environment variable with the token of a hub."""

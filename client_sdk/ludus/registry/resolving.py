@@ -22,9 +22,9 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from ludus.protocol.errors import InvalidParams
-from ludus.protocol.registry_errors import InstallFailed
 from ludus.registry.installing import Installer, choose_uv, find_uv, installer_command, run_installer
 from ludus.registry.lock import Lock, LockedDependency, LockedPackage
+from ludus.registry.types.errors import InstallFailed
 
 DEFAULT_INDEX: Final = "https://pypi.org/simple"
 """The package index from which dependencies come where none is named."""

@@ -11,8 +11,9 @@ from pydantic import ValidationError
 
 from ludus.protocol.errors import InvalidParams, NotFound, ParseError
 from ludus.protocol.messages import describe_invalid
-from ludus.protocol.receipts import Receipt
-from ludus.protocol.results import (
+from ludus.registry.client import TRANSFER_SECONDS, RegistryClient
+from ludus.registry.types.receipts import Receipt
+from ludus.registry.types.results import (
     Board,
     BoardKey,
     EndEpisodeParams,
@@ -25,9 +26,8 @@ from ludus.protocol.results import (
     RunParams,
     Submission,
 )
-from ludus.protocol.strict_json import read_strict
-from ludus.protocol.verified import VerifiedParams
-from ludus.registry.client import TRANSFER_SECONDS, RegistryClient
+from ludus.registry.types.strict_json import read_strict
+from ludus.registry.types.verified import VerifiedParams
 
 START_SECONDS: Final = 300.0
 """How long the start of an endpoint and of an episode may take."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Final
 from urllib.parse import quote
 
-from ludus.protocol.training import (
+from ludus.registry.client import ANSWER_SECONDS, RegistryClient
+from ludus.registry.types.training import (
     Alive,
     BatchKept,
     CurveSet,
@@ -18,7 +19,6 @@ from ludus.protocol.training import (
     TrainingRollout,
     Visibility,
 )
-from ludus.registry.client import ANSWER_SECONDS, RegistryClient
 
 SEND_SECONDS: Final = 20.0
 """How long the hub may take to answer a sender."""

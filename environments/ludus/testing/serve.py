@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any
 
 from ludus.client import WireName, connect
-from ludus.protocol.distribution import missing_extra
+from ludus.common.distribution import missing_extra
 from ludus.protocol.errors import EnvironmentNotFound
 from ludus.testing.blocking import BlockingEnvironment
 from ludus.testing.environment import Failures, LocalEnvironment

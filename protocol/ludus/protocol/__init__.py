@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
-
-from ludus.protocol.lazy_names import lazy_names
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from ludus.protocol._model import WireModel
     from ludus.protocol.actions import Action, Answer, Call
     from ludus.protocol.content import Content, ImageBlock, Message, TextBlock, text_of
     from ludus.protocol.episodes import (
@@ -29,6 +26,7 @@ if TYPE_CHECKING:
     from ludus.protocol.identifiers import EXTENSION_ID, EXTENSION_VERSION
     from ludus.protocol.lifecycle import EndReason, EpisodeStatus
     from ludus.protocol.methods import METHODS, Method, Scope
+    from ludus.protocol.model import WireModel
     from ludus.protocol.rewards import Component, Reward, RewardEntry
     from ludus.protocol.tasks import Private, Task
 
@@ -71,7 +69,7 @@ __all__ = [
 ]
 
 _MODULES: Final = {
-    "ludus.protocol._model": "WireModel",
+    "ludus.protocol.model": "WireModel",
     "ludus.protocol.actions": "Action Answer Call",
     "ludus.protocol.content": "Content ImageBlock Message TextBlock text_of",
     "ludus.protocol.episodes": (
@@ -86,7 +84,16 @@ _MODULES: Final = {
 }
 """The modules that define the public names."""
 
-__getattr__ = lazy_names(globals(), _MODULES)
+_HOMES: Final = {name: module for module, names in _MODULES.items() for name in names.split()}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    # Imported at first use (PEP 562): all of the modules together take 150 ms, and programs that only ask for `--help`
+    # or `--version` need none of them.
+    value = globals()[name] = getattr(__import__(_HOMES[name], fromlist=[name]), name)
+    return value
 
 
 def __dir__() -> list[str]:

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
-from ludus.protocol._model import WireModel
+from ludus.protocol.model import WireModel
 
 
 class TextBlock(WireModel):

@@ -6,10 +6,10 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
-from ludus.protocol._model import WireModel
 from ludus.protocol.content import Content, Message
 from ludus.protocol.integers import LARGEST_INTEGER, Ordinal, Whole
 from ludus.protocol.lifecycle import EndReason, EpisodeStatus, is_terminated, is_truncated
+from ludus.protocol.model import WireModel
 from ludus.protocol.rewards import Reward, RewardEntry
 
 Name = Annotated[str, Field(min_length=1, max_length=200)]

@@ -53,8 +53,8 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from ludus.protocol._model import WireModel
 from ludus.protocol.integers import Integer
+from ludus.protocol.model import WireModel
 from ludus.protocol.text import replace_surrogates
 
 

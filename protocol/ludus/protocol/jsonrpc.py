@@ -6,9 +6,9 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from ludus.protocol._model import WireModel
 from ludus.protocol.errors import ErrorObject
 from ludus.protocol.integers import Integer
+from ludus.protocol.model import WireModel
 
 RequestId = Integer | str
 

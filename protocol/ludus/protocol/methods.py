@@ -12,8 +12,8 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from ludus.protocol import episodes as e
 from ludus.protocol import worlds as w
-from ludus.protocol._model import WireModel
 from ludus.protocol.identifiers import METHOD_PREFIX
+from ludus.protocol.model import WireModel
 from ludus.protocol.modules import METHOD_MODULES, Module
 
 P = TypeVar("P", bound=WireModel)

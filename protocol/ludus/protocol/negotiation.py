@@ -10,13 +10,13 @@ from typing import Annotated, Any, Final
 from pydantic import ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 from pydantic.json_schema import SkipJsonSchema
 
-from ludus.protocol._model import WireModel
 from ludus.protocol.identifiers import (
     CHANNEL_PATH,
     CHANNEL_SUBPROTOCOL,
     EXTENSION_VERSION,
     PLAY_PATH,
 )
+from ludus.protocol.model import WireModel
 from ludus.protocol.modules import Module
 
 

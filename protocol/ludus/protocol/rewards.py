@@ -8,8 +8,8 @@ from typing import Any
 
 from pydantic import Field
 
-from ludus.protocol._model import WireModel
 from ludus.protocol.integers import Ordinal, Whole
+from ludus.protocol.model import WireModel
 
 
 class Component(WireModel):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from ludus.protocol._model import WireModel
 from ludus.protocol.episodes import Key, Name
 from ludus.protocol.integers import Whole
+from ludus.protocol.model import WireModel
 
 
 class WorldVersion(WireModel):

@@ -33,8 +33,8 @@ from ludus.hub.uploads import Form, UploadSlots
 from ludus.protocol.bounds import check_json
 from ludus.protocol.errors import LudusError, ParseError, PayloadTooLarge
 from ludus.protocol.messages import describe_invalid
-from ludus.protocol.people import Access, AccessChange, HubScope
-from ludus.protocol.registry import (
+from ludus.registry.types.errors import ManifestRefused, SignatureRefused, UploadRefused
+from ludus.registry.types.packages import (
     PAGE_SIZE,
     KeyList,
     Manifest,
@@ -48,8 +48,8 @@ from ludus.protocol.registry import (
     VersionList,
     YankParams,
 )
-from ludus.protocol.registry_errors import ManifestRefused, SignatureRefused, UploadRefused
-from ludus.protocol.strict_json import read_strict
+from ludus.registry.types.people import Access, AccessChange, HubScope
+from ludus.registry.types.strict_json import read_strict
 
 M = TypeVar("M", bound=BaseModel)
 

@@ -21,6 +21,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from ludus.common.distribution import installed_version
 from ludus.hub import api
 from ludus.hub.blocking import api as blocking_api
 from ludus.hub.discovery.paths import any_page_may_read
@@ -35,7 +36,6 @@ from ludus.hub.people import api as people_api
 from ludus.hub.people import device_api, organizations_api
 from ludus.hub.people.authenticator import read_tokens
 from ludus.hub.settings import HubSettings
-from ludus.protocol.distribution import installed_version
 from ludus.protocol.errors import (
     Forbidden,
     InternalError,

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from ludus.protocol.errors import PayloadTooLarge
-from ludus.protocol.registry_errors import BlobMissing, DigestMismatch
+from ludus.registry.types.errors import BlobMissing, DigestMismatch
 
 CHUNK_BYTES: Final = 1024 * 1024
 """How much of a file is read at once."""

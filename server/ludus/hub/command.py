@@ -50,10 +50,10 @@ def verify(
     [bold]curl -o receipt.json https://hub.example.org/api/v1/runs/RUN/receipt[/bold]
     [bold]ludus hub verify receipt.json --key ed25519:…[/bold]
     """
-    from ludus.protocol.match_receipts import describe_entrant, verify_entrant
-    from ludus.protocol.receipts import describe_receipt, verify_receipt
     from ludus.registry.matches import read_entrant_receipt
     from ludus.registry.results import read_receipt, read_rows
+    from ludus.registry.types.match_receipts import describe_entrant, verify_entrant
+    from ludus.registry.types.receipts import describe_receipt, verify_receipt
 
     of_entrant = read_entrant_receipt(receipt)
     if of_entrant is not None:

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from ludus.protocol.errors import LudusError, to_wire
-from ludus.protocol.registry_errors import KINDS
+from ludus.registry.types.errors import KINDS
 from ludus.server.web.guard import error_headers
 from ludus.server.web.http_answers import REASON
 

@@ -27,8 +27,8 @@ from ludus.hub.registry.visibility import Sight
 from ludus.hub.request_times import Times
 from ludus.hub.settings import HubSettings
 from ludus.protocol.errors import Conflict
-from ludus.protocol.people import HubScope
-from ludus.protocol.registry import VersionInfo
+from ludus.registry.types.packages import VersionInfo
+from ludus.registry.types.people import HubScope
 from ludus.server.auth import TokenStore
 
 DATABASE_FILE: Final = "hub.sqlite"

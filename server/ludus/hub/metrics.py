@@ -29,7 +29,7 @@ from ludus.hub.hub import Hub
 from ludus.hub.peers import PREFIX
 from ludus.hub.registry.visibility import PUBLIC
 from ludus.hub.request_times import REQUEST_SECONDS, Times
-from ludus.protocol.tracing import TRACE_FIELDS, Tracing, from_environment
+from ludus.telemetry.tracing import TRACE_FIELDS, Tracing, from_environment
 
 OTHER: Final = "other"
 """The route of requests that have none."""

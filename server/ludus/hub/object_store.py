@@ -26,11 +26,11 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from ludus.common.distribution import missing_extra
 from ludus.hub.blobs import CHUNK_BYTES, Blobs, BlobStore, Incoming, check_digest
 from ludus.hub.secret_files import secret_in
-from ludus.protocol.distribution import missing_extra
 from ludus.protocol.errors import AuthoringError
-from ludus.protocol.registry_errors import BlobMissing, HubUnavailable
+from ludus.registry.types.errors import BlobMissing, HubUnavailable
 
 if TYPE_CHECKING:
     from obstore.store import S3Store

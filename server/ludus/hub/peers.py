@@ -36,7 +36,7 @@ from yarl import URL
 from ludus.hub.database.engine import Database
 from ludus.hub.database.result_tables import HubProcess
 from ludus.protocol.errors import LudusError, NotFound
-from ludus.protocol.registry_errors import HubUnavailable, RunElsewhere
+from ludus.registry.types.errors import HubUnavailable, RunElsewhere
 
 if TYPE_CHECKING:
     from starlette.types import Message

@@ -23,16 +23,16 @@ from typing import TYPE_CHECKING, Any, Final
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from ludus.common.distribution import DISTRIBUTION, installed_version
 from ludus.hub.endpoints.sandboxes import SHARE
 from ludus.hub.endpoints.settings import MEGABYTE, EndpointLimits
 from ludus.hub.hub import Hub
 from ludus.hub.people.viewers import BUILT_IN, Viewer
 from ludus.hub.registry.publishing import Upload
-from ludus.protocol.distribution import DISTRIBUTION, installed_version
 from ludus.protocol.errors import LudusError
-from ludus.protocol.registry import DESCRIPTION_LENGTH, EnvironmentEntry, Manifest, Resources, Statement
-from ludus.protocol.registry_errors import PackageNotFound
-from ludus.protocol.signing import digest_of, sign, text_digest
+from ludus.registry.types.errors import PackageNotFound
+from ludus.registry.types.packages import DESCRIPTION_LENGTH, EnvironmentEntry, Manifest, Resources, Statement
+from ludus.registry.types.signing import digest_of, sign, text_digest
 from ludus.sandbox import Limits
 from ludus.server.tasks.catalog import Catalog
 from ludus.server.tasks.loading import load_environment

@@ -18,7 +18,7 @@ from starlette.requests import ClientDisconnect, Request
 from ludus.hub.blobs import BlobStore, Incoming
 from ludus.hub.settings import HubLimits
 from ludus.protocol.errors import CapacityError, PayloadTooLarge, RequestError
-from ludus.protocol.registry_errors import UploadRefused
+from ludus.registry.types.errors import UploadRefused
 
 MOST_PARTS = 200
 """The most parts of a form; twine sends one for each line of the metadata."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ludus.protocol.lazy_names import lazy_names
+from ludus.common.lazy_names import lazy_names
 from ludus.sandbox.cassettes.settings import Cassette
 from ludus.sandbox.endings import LIMIT_NAMES, LimitName
 from ludus.sandbox.errors import (

@@ -10,12 +10,12 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ludus.protocol.tracing import active
 from ludus.sandbox.errors import SandboxFailed, SandboxLimitReached, SandboxUnsupported
 from ludus.sandbox.model import Limits, NetworkUse, RunResult, Sandbox, SandboxSettings
 from ludus.sandbox.network.allowlist import Allowlist, proxy_variables
 from ludus.sandbox.network.netns_listener import ADDRESS
 from ludus.sandbox.processes import Process
+from ludus.telemetry.tracing import active
 
 if TYPE_CHECKING:
     from ludus.sandbox.cassettes.tape import Tape

@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any, Final
 
+from ludus.common.distribution import missing_extra
 from ludus.protocol import (
     Answer,
     Call,
@@ -26,7 +27,6 @@ from ludus.protocol import (
     TextBlock,
     text_of,
 )
-from ludus.protocol.distribution import missing_extra
 from ludus.protocol.errors import InfrastructureFailed
 
 try:

@@ -20,7 +20,7 @@ from hubs import HubProcess, Release, new_name, published, release, upload
 from jsonschema import Draft202012Validator, FormatChecker, ValidationError
 
 from ludus.protocol.episodes import SplitInfo
-from ludus.protocol.registry import EnvironmentEntry, Provenance
+from ludus.registry.types.packages import EnvironmentEntry, Provenance
 from ludus.server.auth.tokens import TokenFile, new_token, write_token_file
 
 SCHEMAS = Path(__file__).parent / "schemas"

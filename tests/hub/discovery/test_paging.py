@@ -14,7 +14,7 @@ from ludus.hub.database.engine import Database, open_engine, sqlite_url
 from ludus.hub.database.migrate import migrate
 from ludus.hub.database.tables import Owner, Package, Version
 from ludus.hub.discovery.listing import Listing
-from ludus.protocol.registry import EnvironmentEntry, Manifest
+from ludus.registry.types.packages import EnvironmentEntry, Manifest
 
 MANY, PAGE = 3_000, 30
 START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -23,8 +23,8 @@ from ludus.hub.registry.publishing import Upload
 from ludus.hub.seed import pack_wheel
 from ludus.hub.serve import HubServer
 from ludus.hub.settings import HubSettings
-from ludus.protocol.registry import EnvironmentEntry, Manifest, Resources, Statement, WantedSecret
-from ludus.protocol.signing import digest_of, sign, text_digest
+from ludus.registry.types.packages import EnvironmentEntry, Manifest, Resources, Statement, WantedSecret
+from ludus.registry.types.signing import digest_of, sign, text_digest
 from ludus.server.auth import TokenStore
 
 COUNTER = '''

@@ -15,7 +15,7 @@ from waiting import wait_until
 from ludus.client import connect, text_of
 from ludus.client.agent_endpoint import open_agent_endpoint
 from ludus.protocol.errors import Forbidden, InfrastructureFailed, LudusError
-from ludus.protocol.registry import EnvironmentEntry
+from ludus.registry.types.packages import EnvironmentEntry
 
 pytestmark = pytest.mark.timeout(180)
 REASON = "it sends prompts to a stranger"

@@ -30,8 +30,8 @@ from ludus.hub.peers import FORWARDED
 from ludus.protocol.episodes import Outcome, ReportOutcomesParams, SplitInfo, StartParams
 from ludus.protocol.errors import InfrastructureFailed
 from ludus.protocol.methods import REPORT_OUTCOMES, START
-from ludus.protocol.registry import EnvironmentEntry
 from ludus.protocol.workers import worker_of, worker_of_session
+from ludus.registry.types.packages import EnvironmentEntry
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.suite("hub-endpoints")]
 

@@ -13,7 +13,7 @@ from hubs import HubProcess, WheelParts, kind_of, published, release
 from postgres_server import PostgresServer
 
 from ludus.client.agent_endpoint import open_agent_endpoint
-from ludus.protocol.registry import EnvironmentEntry
+from ludus.registry.types.packages import EnvironmentEntry
 
 pytestmark = [pytest.mark.timeout(180)]
 SETTINGS = "[results]\nlease_seconds = 10.0\nsweep_seconds = 0.5\n[endpoints]\nspares = false\n"

@@ -16,8 +16,8 @@ from ludus.hub.endpoints import upgrades
 from ludus.hub.people.viewers import ALL_SCOPES, Viewer
 from ludus.protocol.errors import ConnectionFailed, InfrastructureFailed, LudusError, NotFound, PayloadTooLarge
 from ludus.protocol.identifiers import CHANNEL_SUBPROTOCOL
-from ludus.protocol.organizations import Role
-from ludus.protocol.people import HubScope, NewToken
+from ludus.registry.types.organizations import Role
+from ludus.registry.types.people import HubScope, NewToken
 
 PASSWORD = "correct horse battery"
 PATHS = ("", "/health", "/ready", "/mcp", "/list_environments", "/logs", "/play/play_AAAA/mcp", "/channel")

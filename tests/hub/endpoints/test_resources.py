@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from ludus.client import connect, text_of
-from ludus.protocol.registry import Resources
+from ludus.registry.types.packages import Resources
 
 pytestmark = pytest.mark.timeout(120)
 MEGABYTE = 1024 * 1024

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from ludus.client import connect, text_of
 from ludus.hub import seed
-from ludus.protocol.registry import Resources
+from ludus.registry.types.packages import Resources
 from ludus.sandbox import Limits, SandboxSettings
 from ludus.server import Environment, Task, tool
 

@@ -23,7 +23,7 @@ from trace_collector import Collector, Span, path_of
 from ludus.client import connect, text_of
 from ludus.hub.endpoints import span_relay
 from ludus.hub.endpoints.span_lines import LINE_BYTES, read_span
-from ludus.protocol.registry import EnvironmentEntry
+from ludus.registry.types.packages import EnvironmentEntry
 
 TRACING = Path(__file__).parents[2] / "tracing"
 PATIENCE = 60.0

@@ -22,9 +22,9 @@ from ludus.hub.operation.restore import restore_backup
 from ludus.hub.results.matches.rating import rate_board
 from ludus.hub.results.matches.reading import read_board, read_matches
 from ludus.hub.results.matches.store import MatchStore, NewEntrant, SeatOutcome
-from ludus.protocol.matches import MatchBoardKey, MatchOpening
-from ludus.protocol.people import HubScope
-from ludus.protocol.results import Declared
+from ludus.registry.types.matches import MatchBoardKey, MatchOpening
+from ludus.registry.types.people import HubScope
+from ludus.registry.types.results import Declared
 
 PRIVATE, PUBLIC = "alice/private-game", "alice/public-game"
 

@@ -13,11 +13,11 @@ from match_hub import Contender, board_of, meet, play, publish
 from results_hub import ResultsHub, ludus
 from verified_hub import ModelServer
 
-from ludus.evaluation.matches import play_matches
-from ludus.protocol.match_receipts import EntrantReceipt, verify_entrant
-from ludus.protocol.matches import OpenMatches
-from ludus.protocol.receipts import ReceiptRefused
+from ludus.registry.match_play import play_matches
 from ludus.registry.matches import MatchesClient
+from ludus.registry.types.match_receipts import EntrantReceipt, verify_entrant
+from ludus.registry.types.matches import OpenMatches
+from ludus.registry.types.receipts import ReceiptRefused
 
 POLICY = '''
 """Bids a number when it is its turn."""

@@ -15,10 +15,10 @@ from mcp import Client as McpClient
 from results_hub import ResultsHub
 
 from ludus.hub.results.matches.limits import MatchLimits
-from ludus.protocol.drawing import draw_seats, draw_seed, draw_tasks
-from ludus.protocol.matches import LONGEST_WAIT, MATCHES, MatchOpening
-from ludus.protocol.registry_errors import HubUnavailable
-from ludus.protocol.signing import digest_of
+from ludus.registry.types.drawing import draw_seats, draw_seed, draw_tasks
+from ludus.registry.types.errors import HubUnavailable
+from ludus.registry.types.matches import LONGEST_WAIT, MATCHES, MatchOpening
+from ludus.registry.types.signing import digest_of
 
 
 async def test_two_entrants_meet_and_the_board_ranks_them(hub: ResultsHub, package: str) -> None:

@@ -26,7 +26,7 @@ from ludus.hub.operation.check import check_hub
 from ludus.hub.operation.parts import open_parts
 from ludus.hub.operation.restore import restore_backup
 from ludus.hub.people.openid.sign_in import NO_ACCOUNT, proposed_name
-from ludus.protocol.people import TOKEN_PREFIX, HubScope
+from ludus.registry.types.people import TOKEN_PREFIX, HubScope
 
 _numbers = itertools.count(1)
 

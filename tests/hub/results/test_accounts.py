@@ -17,7 +17,7 @@ from sqlalchemy import update
 
 from ludus.hub.database.result_tables import ResultRun
 from ludus.hub.results.store import ResultStore
-from ludus.protocol.people import HubScope
+from ludus.registry.types.people import HubScope
 
 PRIVATE, PUBLIC = "alice/private-locks", "alice/public-locks"
 

@@ -11,7 +11,7 @@ from results_hub import BROKEN, OWNER, Player, ResultsHub, board_of
 from sqlalchemy import update
 
 from ludus.hub.database.result_tables import ResultEpisode
-from ludus.protocol.receipts import Receipt, verify_receipt
+from ludus.registry.types.receipts import Receipt, verify_receipt
 
 
 async def whole_run(client: httpx.AsyncClient, package: str, right: int, **params: Any) -> Player:

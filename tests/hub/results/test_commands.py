@@ -16,11 +16,11 @@ from verified_hub import Answer, ModelServer, right_turn
 
 from ludus.client import Call, Conversation, OpenAIPolicy, PolicyResult
 from ludus.evaluation.models import probe_model
-from ludus.evaluation.played import SAME_FAILURES, PlayedEpisode, play_run
 from ludus.protocol.episodes import ToolSpec
 from ludus.protocol.errors import EveryAttemptFailed
-from ludus.protocol.results import Declared, RunParams
+from ludus.registry.played_runs import SAME_FAILURES, PlayedEpisode, play_run
 from ludus.registry.results import ResultsClient
+from ludus.registry.types.results import Declared, RunParams
 
 POLICY = '''
 """Opens the locks with an even number."""

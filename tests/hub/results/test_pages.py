@@ -12,7 +12,7 @@ from results_hub import Player, ResultsHub
 from ludus.hub.people.viewers import STRANGER
 from ludus.hub.results.reported import submit
 from ludus.protocol.evaluation import EpisodeFigures, TaskFigures
-from ludus.protocol.results import Declared, Submission
+from ludus.registry.types.results import Declared, Submission
 from ludus.server.auth.principal import Principal
 
 LARGEST_PAGE = 60_000

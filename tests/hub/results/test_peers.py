@@ -17,7 +17,7 @@ from results_hub import Player
 
 from ludus.environments.guess_number import GuessNumber
 from ludus.hub.peers import FORWARDED
-from ludus.protocol.registry import EnvironmentEntry
+from ludus.registry.types.packages import EnvironmentEntry
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.suite("hub")]
 PARAMS = {"environment": "guess_number", "split": "test", "tasks": 4, "declared": {"model": "m"}}

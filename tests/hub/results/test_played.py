@@ -13,9 +13,9 @@ from results_hub import BROKEN, Player, ResultsHub, act_as_stock_client, board_o
 from ludus.hub.results.limits import ResultLimits
 from ludus.hub.results.personal import PersonalResults
 from ludus.hub.results.rollouts import FILE_BYTES
-from ludus.protocol.drawing import draw_seed, draw_tasks
-from ludus.protocol.results import SUBMISSION_EPISODES, Opening
-from ludus.protocol.signing import digest_of
+from ludus.registry.types.drawing import draw_seed, draw_tasks
+from ludus.registry.types.results import SUBMISSION_EPISODES, Opening
+from ludus.registry.types.signing import digest_of
 
 
 async def test_a_stock_mcp_client_plays_a_run_that_the_hub_scores(hub: ResultsHub, package: str) -> None:

@@ -23,7 +23,7 @@ from ludus.hub.database.engine import Database, open_engine, sqlite_url
 from ludus.hub.database.migrate import migrate
 from ludus.hub.database.result_tables import HubProcess
 from ludus.hub.results.processes import ProcessLease
-from ludus.protocol.registry_errors import HubUnavailable
+from ludus.registry.types.errors import HubUnavailable
 
 Join = Callable[[], Any]
 

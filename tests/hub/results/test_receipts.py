@@ -12,8 +12,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from results_hub import Player, ResultsHub
 from terminal import run_ludus_here
 
-from ludus.protocol.drawing import draw_seed
-from ludus.protocol.receipts import (
+from ludus.registry.types.drawing import draw_seed
+from ludus.registry.types.receipts import (
     Receipt,
     ReceiptRefused,
     ReceiptStatement,
@@ -22,8 +22,8 @@ from ludus.protocol.receipts import (
     sign_receipt,
     verify_receipt,
 )
-from ludus.protocol.results import Declared, DrawnTask, Opening, RunEpisode, RunEpisodes, counted_value
-from ludus.protocol.signing import digest_of, public_key
+from ludus.registry.types.results import Declared, DrawnTask, Opening, RunEpisode, RunEpisodes, counted_value
+from ludus.registry.types.signing import digest_of, public_key
 
 KEY = Ed25519PrivateKey.generate()
 SECRET = "ab" * 32

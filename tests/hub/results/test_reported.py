@@ -15,7 +15,7 @@ from sqlalchemy import select, update
 from ludus.hub.database.tables import Package, Version
 from ludus.hub.people.viewers import STRANGER
 from ludus.hub.results.reported import submit
-from ludus.protocol.results import Submission
+from ludus.registry.types.results import Submission
 from ludus.server.auth.principal import Principal
 
 DATABASES: Final = ("sqlite", "postgres")

@@ -15,7 +15,7 @@ from hubs import new_name, published, release
 from ludus.hub.people import sessions
 from ludus.hub.people.rates import RateSettings
 from ludus.hub.people.settings import PeopleSettings
-from ludus.protocol.people import TOKEN_PREFIX, HubScope
+from ludus.registry.types.people import TOKEN_PREFIX, HubScope
 
 NEW = "another horse battery"
 

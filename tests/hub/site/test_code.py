@@ -19,7 +19,7 @@ from ludus.hub.registry.wheel_contents import MOST_TEXT, wheel_contents
 from ludus.hub.site.badges import KEPT_SECONDS
 from ludus.hub.site.line_differences import MOST_PIECES, NO_NEWLINE, compare, in_pages, numbered, visible
 from ludus.protocol.errors import NotFound
-from ludus.protocol.registry_errors import WheelRefused
+from ludus.registry.types.errors import WheelRefused
 
 LARGEST_PAGE = 60_000
 STATIC = 17_500

@@ -8,7 +8,7 @@ from hub_sites import Page, SiteHub, as_page
 from hubs import new_name, published, release
 
 from ludus.protocol.episodes import SplitInfo
-from ludus.protocol.registry import EnvironmentEntry
+from ludus.registry.types.packages import EnvironmentEntry
 
 LARGEST_PAGE = 60_000
 ATTACKS = {

@@ -24,7 +24,7 @@ from ludus.hub.settings import HubSettings
 from ludus.hub.site.forms import read_arguments, tool_form
 from ludus.protocol.content import ImageBlock, TextBlock
 from ludus.protocol.episodes import SplitInfo, ToolSpec
-from ludus.protocol.registry import EnvironmentEntry
+from ludus.registry.types.packages import EnvironmentEntry
 from ludus.server import Environment, Result, Task, tool
 
 

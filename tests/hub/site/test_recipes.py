@@ -15,7 +15,7 @@ from hub_sites import SiteHub, as_page
 from ludus.hub.site import recipes as recipe_module
 from ludus.hub.site.recipes import DOCUMENTED_NAMES, DOCUMENTED_URLS, Place, place_of, recipes, stored_name
 from ludus.protocol.episodes import SplitInfo
-from ludus.protocol.registry import EnvironmentEntry
+from ludus.registry.types.packages import EnvironmentEntry
 
 SNIPPETS = Path(__file__).parents[3] / "docs" / "snippets"
 PLACE = Place("https://hub.example.org/e/ada/coin@1.0.0", "toss", "practice", "held-out")

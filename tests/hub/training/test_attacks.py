@@ -18,8 +18,8 @@ from ludus.hub.people.settings import PeopleSettings
 from ludus.hub.training.columns import Value
 from ludus.hub.training.curves import BUCKETS, Curves
 from ludus.hub.training.limits import TrainingLimits
-from ludus.protocol.people import HubScope
-from ludus.protocol.training import BATCH_POINTS, METRICS
+from ludus.registry.types.people import HubScope
+from ludus.registry.types.training import BATCH_POINTS, METRICS
 
 HTML = "<script>alert(1)</script><img src=x onerror=alert(1)>"
 

@@ -153,7 +153,7 @@ def test_an_owner_makes_a_run_public_and_deletes_it_and_both_are_in_the_audit_lo
 
 
 def test_an_administrator_deletes_the_run_of_another_account(people: PeopleHub) -> None:
-    from ludus.protocol.people import HubScope
+    from ludus.registry.types.people import HubScope
 
     run = opened(people.of("bob"))
     assert people.of("root", [HubScope.ADMIN]).delete(run.path).status_code == 204

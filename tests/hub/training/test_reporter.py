@@ -19,9 +19,9 @@ from hubs import HubProcess
 from waiting import block_until
 
 from ludus.protocol.errors import InvalidParams
-from ludus.protocol.training import METRICS
 from ludus.registry import reporting
 from ludus.registry.reporting import QUEUED_POINTS, TrainingReporter
+from ludus.registry.types.training import METRICS
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -24,9 +24,9 @@ from ludus.hub.results.rollouts import RunRollouts
 from ludus.hub.results.store import NewRun, Outcome, ResultStore
 from ludus.hub.results.verified_store import MostOpen, Setup, VerifiedStore
 from ludus.protocol.errors import CapacityError
-from ludus.protocol.results import BoardKey, Declared, DrawnTask, Opening, RunEpisode, VerifiedInfo
-from ludus.protocol.signing import digest_of
-from ludus.protocol.verified import CallRecord, HarnessOutput
+from ludus.registry.types.results import BoardKey, Declared, DrawnTask, Opening, RunEpisode, VerifiedInfo
+from ludus.registry.types.signing import digest_of
+from ludus.registry.types.verified import CallRecord, HarnessOutput
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 INFO = VerifiedInfo(harness="ludus 1", harness_sha256="a" * 64, host="models.example.org", model="m")

@@ -11,7 +11,7 @@ from unittest.mock import AsyncMock
 from ludus.hub.results.verified_store import Setup
 from ludus.hub.verified.runs import VerifiedRuns
 from ludus.hub.verified.settings import VerifiedSettings
-from ludus.protocol.results import NextEpisode, VerifiedInfo
+from ludus.registry.types.results import NextEpisode, VerifiedInfo
 
 
 async def test_episodes_that_a_failure_of_the_hub_left_open_are_put_back_before_the_next_ones_start() -> None:

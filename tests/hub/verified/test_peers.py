@@ -16,7 +16,7 @@ from postgres_server import PostgresServer
 from verified_hub import VerifiedHub, right_turn
 from waiting import block_until
 
-from ludus.protocol.receipts import Receipt, verify_receipt
+from ludus.registry.types.receipts import Receipt, verify_receipt
 
 pytestmark = [pytest.mark.timeout(240), pytest.mark.suite("hub")]
 SETTINGS = "[results]\nlease_seconds = 10.0\nsweep_seconds = 0.5\n"

@@ -16,8 +16,8 @@ from verified_hub import MODEL, OWNER, SECRET, VerifiedHub, right_turn
 from waiting import block_until
 
 from ludus.hub.command import hub_group
-from ludus.protocol.receipts import Receipt, ReceiptRefused, verify_receipt
-from ludus.protocol.results import BoardKey
+from ludus.registry.types.receipts import Receipt, ReceiptRefused, verify_receipt
+from ludus.registry.types.results import BoardKey
 
 pytestmark = pytest.mark.timeout(180)
 slow = pytest.mark.suite("hub")

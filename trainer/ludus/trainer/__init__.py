@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any, Final
 
-from ludus.protocol.distribution import missing_extra
+from ludus.common.distribution import missing_extra
 
 if TYPE_CHECKING:
     from ludus.trainer.config import TrainConfig

@@ -9,10 +9,10 @@ from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
-from ludus.protocol.distribution import installed_version
+from ludus.common.distribution import installed_version
 from ludus.protocol.errors import LudusError
-from ludus.protocol.training import TrainingEnvironment
 from ludus.registry.reporting import FLUSH_SECONDS, TrainingReporter
+from ludus.registry.types.training import TrainingEnvironment
 from ludus.trainer.config import EnvironmentConfig, HubConfig, TrainConfig
 from ludus.trainer.errors import ConfigError
 from ludus.trainer.samples import RolloutGroup

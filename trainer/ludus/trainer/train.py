@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 import torch
 from transformers.utils.logging import disable_progress_bar
 
-from ludus.protocol.heap import settle_heap
+from ludus.common.heap import settle_heap
 from ludus.rendering import Renderer
 from ludus.trainer.config import TrainConfig
 from ludus.trainer.engines.base import Engine, WeightUpdate

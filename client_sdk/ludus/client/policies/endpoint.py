@@ -19,8 +19,8 @@ import aiohttp
 from pydantic_core import from_json, to_json
 
 from ludus.client.policies.base import Turn
-from ludus.protocol.backoff import RETRIED_STATUSES, Backoff, retry_after
-from ludus.protocol.completions import Ended, error_details
+from ludus.common.backoff import RETRIED_STATUSES, Backoff, retry_after
+from ludus.common.completions import Ended, error_details
 from ludus.protocol.errors import (
     ConnectionFailed,
     DeadlineExceeded,

@@ -36,14 +36,14 @@ from pydantic_core import to_json
 
 from ludus.client.transports._reasons import doing, refusal, unreachable
 from ludus.client.transports.base import Retries, error_of, require_loop
+from ludus.common.backoff import retry_after
 from ludus.protocol import errors
-from ludus.protocol._model import WireModel
-from ludus.protocol.backoff import retry_after
 from ludus.protocol.channel import frames, parse_replies, reply_id, request_template
 from ludus.protocol.identifiers import CHANNEL_SUBPROTOCOL, MAX_FRAME_HEADER, REFUSAL_HEADER
 from ludus.protocol.jsonrpc import RequestId
-from ludus.protocol.tracing import TRACE_HEADER, Tracing, from_environment
+from ludus.protocol.model import WireModel
 from ludus.protocol.workers import WORKER_PATH_HEADER
+from ludus.telemetry.tracing import TRACE_HEADER, Tracing, from_environment
 
 if TYPE_CHECKING:
     from ludus.protocol.methods import Method

@@ -17,10 +17,10 @@ from pydantic_core import from_json, to_json
 
 from ludus.client.transports._reasons import doing, refusal, unreachable
 from ludus.client.transports.base import Retries, require_loop
+from ludus.common.backoff import retry_after
+from ludus.common.distribution import installed_version
 from ludus.protocol import errors
-from ludus.protocol.backoff import retry_after
-from ludus.protocol.distribution import installed_version
-from ludus.protocol.tracing import from_environment
+from ludus.telemetry.tracing import from_environment
 
 REVISION: Final = "2026-07-28"
 """The MCP revision of the requests."""

@@ -14,10 +14,10 @@ from pydantic_core import from_json, to_json
 from ludus.client.transports._reasons import reason_of, refusal, unreachable
 from ludus.client.transports.base import Retries, error_of
 from ludus.client.transports.patience import limit_retries
+from ludus.common.backoff import retry_after
 from ludus.protocol import errors
-from ludus.protocol.backoff import retry_after
 from ludus.protocol.identifiers import EXTENSION_VERSION, ORS_EXTENSION_HEADER
-from ludus.protocol.tracing import active
+from ludus.telemetry.tracing import active
 
 FIRST_BACKOFF: Final = 0.1
 LAST_BACKOFF: Final = 5.0

@@ -22,7 +22,6 @@ from ludus.client.transports._mcp_requests import McpRequests
 from ludus.client.transports._reasons import doing
 from ludus.client.transports.base import WireCapabilities, error_of
 from ludus.protocol import errors
-from ludus.protocol._model import WireModel
 from ludus.protocol.content import Content, Message, TextBlock
 from ludus.protocol.episodes import (
     CloseResult,
@@ -39,6 +38,7 @@ from ludus.protocol.episodes import (
 from ludus.protocol.identifiers import STEP_META_KEY, SUBMIT_TOOL
 from ludus.protocol.lifecycle import EVENT_OF_REASON, EndReason, EpisodeStatus, advance
 from ludus.protocol.methods import CLOSE, GET_EPISODE, GRADE, STEP, Method
+from ludus.protocol.model import WireModel
 from ludus.protocol.modules import Module
 from ludus.protocol.notices import EndNotice, read_end_notice
 

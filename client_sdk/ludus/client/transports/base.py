@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from pydantic import ValidationError
 
+from ludus.common.backoff import Backoff
 from ludus.protocol import errors
-from ludus.protocol._model import WireModel
-from ludus.protocol.backoff import Backoff
+from ludus.protocol.model import WireModel
 
 if TYPE_CHECKING:
     from ludus.protocol.methods import Method

@@ -22,9 +22,9 @@ from ludus.client.transports._channel_connection import ChannelConnection
 from ludus.client.transports.base import WireCapabilities
 from ludus.client.transports.mcp import McpWire
 from ludus.protocol import errors
-from ludus.protocol._model import WireModel
 from ludus.protocol.identifiers import CHANNEL_PATH
 from ludus.protocol.methods import METHODS
+from ludus.protocol.model import WireModel
 from ludus.protocol.workers import worker_of
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from ludus.client.transports._mcp_requests import McpRequests
 from ludus.client.transports._reasons import doing
 from ludus.client.transports.base import WireCapabilities, error_of
 from ludus.protocol import errors
-from ludus.protocol._model import WireModel
 from ludus.protocol.identifiers import CONTROL_PATH, EXTENSION_ID, EXTENSION_VERSION
 from ludus.protocol.methods import METHODS, Method
+from ludus.protocol.model import WireModel
 from ludus.protocol.modules import Module
 from ludus.protocol.negotiation import Settings
 from ludus.protocol.workers import EPISODE_HEADER, worker_of

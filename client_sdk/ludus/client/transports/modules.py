@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from ludus.client.transports.base import WireAround, module_missing
 from ludus.protocol import episodes as e
-from ludus.protocol._model import WireModel
 from ludus.protocol.errors import SplitNotFound, TaskNotFound
 from ludus.protocol.identifiers import METHOD_PREFIX
 from ludus.protocol.integers import LARGEST_INTEGER
 from ludus.protocol.methods import GET_TASK, LIST_SPLITS, METHODS
+from ludus.protocol.model import WireModel
 from ludus.protocol.modules import FIELD_MODULES, Module
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from ludus.client.transports.base import WireCapabilities
 from ludus.client.transports.channel import ChannelWire
 from ludus.client.transports.mcp import McpWire
-from ludus.protocol._model import WireModel
 from ludus.protocol.errors import LudusError
+from ludus.protocol.model import WireModel
 from ludus.protocol.modules import Module
 
 if TYPE_CHECKING:

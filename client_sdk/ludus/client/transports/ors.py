@@ -31,10 +31,10 @@ from ludus.client.transports.base import WireCapabilities, require_loop
 from ludus.protocol import episodes as e
 from ludus.protocol import errors
 from ludus.protocol import methods as m
-from ludus.protocol._model import WireModel
 from ludus.protocol.content import Message
 from ludus.protocol.identifiers import SUBMIT_TOOL
 from ludus.protocol.lifecycle import EndReason
+from ludus.protocol.model import WireModel
 from ludus.protocol.modules import Module
 from ludus.protocol.rewards import Reward
 

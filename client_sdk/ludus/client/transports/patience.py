@@ -16,9 +16,9 @@ import asyncio
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from ludus.client.transports.base import Retries, WireAround
-from ludus.protocol._model import WireModel
 from ludus.protocol.episodes import StepParams
 from ludus.protocol.errors import CapacityError, StepConflict
+from ludus.protocol.model import WireModel
 
 if TYPE_CHECKING:
     from ludus.client.transports.base import Wire

@@ -17,8 +17,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar, cast
 
 from ludus.client.transports.base import WireAround
-from ludus.protocol._model import WireModel
 from ludus.protocol.episodes import CloseParams, ForkParams, ForkResult, StartParams, StartResult, StepParams
+from ludus.protocol.model import WireModel
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from ludus.client.transports.base import Wire
     from ludus.protocol.methods import Method
-    from ludus.protocol.tracing import Tracing
+    from ludus.telemetry.tracing import Tracing
 
 P = TypeVar("P", bound=WireModel)
 R = TypeVar("R", bound=WireModel)

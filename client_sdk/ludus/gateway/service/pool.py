@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from ludus.common.backoff import Backoff
 from ludus.gateway.service.link import Link, Received
 from ludus.gateway.service.places import Place
 from ludus.gateway.service.processes import end_orphans
-from ludus.protocol.backoff import Backoff
 
 READY_SECONDS: Final = 120.0
 """How long a worker may take to start."""

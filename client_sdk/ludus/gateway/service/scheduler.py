@@ -22,13 +22,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from ludus.common.backoff import Backoff
 from ludus.gateway.service.jobs import Job
 from ludus.gateway.service.link import Received
 from ludus.gateway.service.places import Place, unscored_line
 from ludus.gateway.service.pool import WorkerPool, WorkerProcess
 from ludus.gateway.service.schema import State
 from ludus.protocol import errors as e
-from ludus.protocol.backoff import Backoff
 
 CHECK_SECONDS: Final = 300.0
 """The most seconds of the check of a request, which may load a tokenizer."""

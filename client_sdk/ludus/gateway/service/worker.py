@@ -18,13 +18,13 @@ from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from ludus.common.heap import settle_heap
 from ludus.gateway.service.link import Link
 from ludus.gateway.service.places import Place, unscored_line
 from ludus.gateway.service.playing import JobPlayer, Outcome
 from ludus.gateway.service.processes import become_subreaper, end_orphans
 from ludus.gateway.service.schema import RolloutRequest
 from ludus.protocol import errors as e
-from ludus.protocol.heap import settle_heap
 from ludus.rendering import Renderer, RenderingError
 from ludus.rendering.bounded import TemplateBounds, TemplateProcess
 

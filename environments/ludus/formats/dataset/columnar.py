@@ -9,8 +9,8 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, Final
 
+from ludus.common.distribution import DISTRIBUTION
 from ludus.formats.dataset.tables import Row, Table
-from ludus.protocol.distribution import DISTRIBUTION
 from ludus.protocol.errors import AuthoringError
 
 BATCH_BYTES: Final = 4 * 1024 * 1024

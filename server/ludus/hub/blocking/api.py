@@ -16,7 +16,7 @@ from pydantic import ConfigDict
 
 from ludus.hub.hub import Hub
 from ludus.hub.people.api import administrator_of
-from ludus.protocol.registry import BlockInfo, BlockList, BlockParams
+from ludus.registry.types.packages import BlockInfo, BlockList, BlockParams
 
 Sha256 = Annotated[str, Path(pattern=r"^[0-9a-f]{64}$", description="The wheel's digest in hexadecimal.")]
 

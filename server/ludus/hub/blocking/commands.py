@@ -16,7 +16,7 @@ from ludus.protocol.text import printable
 
 if TYPE_CHECKING:
     from ludus.hub.blocking.store import Blocks
-    from ludus.protocol.registry import BlockInfo
+    from ludus.registry.types.packages import BlockInfo
 
 _DIGEST: Final = re.compile(r"(?:sha256:)?([0-9a-f]{64})")
 
@@ -52,7 +52,7 @@ def block(
     """
     from pydantic import ValidationError
 
-    from ludus.protocol.registry import BlockParams
+    from ludus.registry.types.packages import BlockParams
 
     try:
         reason = BlockParams(reason=reason).reason

@@ -27,9 +27,9 @@ from ludus.hub.registry.publishing import refresh_latest
 from ludus.hub.registry.visibility import Sight
 from ludus.hub.training.opening import end_blocked
 from ludus.protocol.lifecycle import EndReason
-from ludus.protocol.registry import BlockInfo
-from ludus.protocol.registry_errors import PackageNotFound
-from ludus.protocol.results import NOT_BEGUN
+from ludus.registry.types.errors import PackageNotFound
+from ludus.registry.types.packages import BlockInfo
+from ludus.registry.types.results import NOT_BEGUN
 
 OPERATOR = "operator"
 """Who removes a run in the name of the operator's command line."""

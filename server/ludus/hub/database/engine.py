@@ -20,8 +20,8 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from ludus.protocol.distribution import missing_extra
-from ludus.protocol.registry_errors import HubUnavailable
+from ludus.common.distribution import missing_extra
+from ludus.registry.types.errors import HubUnavailable
 
 BUSY_SECONDS: Final = 30.0
 """How long a transaction of SQLite waits for another one that writes, and how long one waits for a connection."""

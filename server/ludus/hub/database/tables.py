@@ -260,7 +260,7 @@ class OrganizationMember(Table):
     organization_id: Mapped[int] = mapped_column(ForeignKey("organizations.id"), primary_key=True)
     account_id: Mapped[int] = mapped_column(ForeignKey("accounts.id"), primary_key=True, index=True)
     role: Mapped[str] = mapped_column(String(10))
-    """A `ludus.protocol.organizations.Role`."""
+    """A `ludus.registry.types.organizations.Role`."""
     joined_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
 
 

@@ -21,8 +21,8 @@ from ludus.hub.discovery.names import Needle
 from ludus.hub.registry.catalog import LATEST, find_package
 from ludus.hub.registry.visibility import PUBLIC
 from ludus.protocol.errors import InvalidParams
-from ludus.protocol.registry import Manifest
-from ludus.protocol.registry_errors import PackageNotFound
+from ludus.registry.types.errors import PackageNotFound
+from ludus.registry.types.packages import Manifest
 
 CATALOG_ENTRIES: Final = 10_000
 """The most entries of the AI catalog; the registry API has no such limit."""

@@ -35,7 +35,7 @@ from ludus.hub.discovery.paths import AI_CATALOG, CARD, CARD_ALIAS, REGISTRY
 from ludus.hub.hub import Hub
 from ludus.protocol.errors import InvalidParams, LudusError
 from ludus.protocol.messages import describe_invalid
-from ludus.protocol.registry_errors import PackageNotFound
+from ludus.registry.types.errors import PackageNotFound
 
 JSON_TYPE: Final = "application/json"
 AI_CATALOG_VERSION: Final = "1.0"

@@ -10,9 +10,9 @@ from __future__ import annotations
 import os
 import sys
 
+from ludus.common.heap import uncollected
 from ludus.hub.endpoints.places import SOCKET
 from ludus.hub.endpoints.span_lines import SERVICE, SPANS, span_writer
-from ludus.protocol.heap import uncollected
 
 
 def main() -> int:
@@ -25,7 +25,7 @@ def main() -> int:
         from ludus.server.workers.parent import Answers, read_orders
 
         if os.environ.pop(SPANS, None):
-            from ludus.protocol.tracing import use_exporter
+            from ludus.telemetry.tracing import use_exporter
 
             use_exporter(SERVICE, span_writer(os.dup(1)))
     said = Answers(os.dup(1))

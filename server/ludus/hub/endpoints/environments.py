@@ -36,12 +36,12 @@ from typing import TYPE_CHECKING, Final
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
+from ludus.common.distribution import DISTRIBUTION, installed_version
 from ludus.hub.endpoints.errors import InstallRefused
 from ludus.hub.endpoints.installers import HostInstaller, Installer, SandboxInstaller
 from ludus.hub.endpoints.places import PYTHON, SITE_PACKAGES, hub_packages, shown_packages
 from ludus.hub.endpoints.removal import lock_folder, note_size, remove_unused
-from ludus.protocol.distribution import DISTRIBUTION, installed_version
-from ludus.protocol.registry_errors import HubUnavailable
+from ludus.registry.types.errors import HubUnavailable
 from ludus.sandbox import Limits, Sandbox, SandboxSettings
 from ludus.sandbox.errors import SandboxFailed
 from ludus.sandbox.stale import OWNER, is_alive

@@ -28,7 +28,6 @@ from ludus.hub.endpoints.gateways import server_of
 from ludus.hub.endpoints.neighbors import PeerWorker
 from ludus.hub.endpoints.passes import pass_of
 from ludus.protocol.errors import EpisodeFailed, LudusError, ShuttingDown
-from ludus.protocol.tracing import TRACE_FIELDS, active
 from ludus.server.web.delivery import watch
 from ludus.server.web.http_heads import HEAD_BYTES, HEAD_FIELDS, Framing
 from ludus.server.workers import upstream
@@ -36,6 +35,7 @@ from ludus.server.workers.connection import body_too_large, error_answer
 from ludus.server.workers.pool import lost
 from ludus.server.workers.requests import Request
 from ludus.server.workers.routing import Place, place_of, target_of_mcp
+from ludus.telemetry.tracing import TRACE_FIELDS, active
 
 if TYPE_CHECKING:
     from ludus.hub.endpoints.gateways import EndpointGateway

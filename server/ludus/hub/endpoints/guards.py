@@ -16,8 +16,8 @@ from ludus.hub.endpoints.passes import capability_key
 from ludus.hub.peers import FORWARDED
 from ludus.hub.people.viewers import STRANGER, Viewer
 from ludus.protocol.errors import CapabilityRefused, Forbidden
-from ludus.protocol.people import HubScope
-from ludus.protocol.registry_errors import PackageNotFound
+from ludus.registry.types.errors import PackageNotFound
+from ludus.registry.types.people import HubScope
 from ludus.server.auth import CapabilitySigner
 from ludus.server.workers.routing import Place, place_of
 

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from ludus.protocol.registry import OWNER_PATTERN
+from ludus.registry.types.packages import OWNER_PATTERN
 
 _LABELS: Final = re.compile(
     rf"(?:(?P<version>[0-9][0-9a-z-]{{0,59}})\.)?(?P<name>[a-z0-9](?:[a-z0-9_-]{{0,58}}[a-z0-9])?)\.(?P<owner>{OWNER_PATTERN})"

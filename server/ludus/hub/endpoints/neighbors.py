@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 
 from ludus.hub.peers import FORWARDED, RETRY_SECONDS, Peer, Peers, PlayedElsewhere
 from ludus.protocol.errors import LudusError
-from ludus.protocol.registry_errors import HubUnavailable
+from ludus.registry.types.errors import HubUnavailable
 from ludus.server.workers.pool import Pool, State, Worker, lost
 from ludus.server.workers.requests import Request
 from ludus.server.workers.upstream import ask

@@ -21,7 +21,7 @@ from ludus.hub.endpoints.processes import UNSAFE
 from ludus.hub.endpoints.servers import ReleaseServer, stop_all
 from ludus.hub.endpoints.span_relay import SpanRelay
 from ludus.protocol.errors import CapacityError, LudusError
-from ludus.protocol.registry_errors import PackageNotFound, VersionBlocked
+from ludus.registry.types.errors import PackageNotFound, VersionBlocked
 from ludus.sandbox import find_provider
 from ludus.sandbox.errors import SandboxUnavailable
 from ludus.sandbox.stale import remove_left_behind

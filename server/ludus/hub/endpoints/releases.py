@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ludus.hub.peers import NAME_LENGTH
-from ludus.protocol.registry import NAME_PATTERN, OWNER_PATTERN, Resources
+from ludus.registry.types.packages import NAME_PATTERN, OWNER_PATTERN, Resources
 
 if TYPE_CHECKING:
     from ludus.hub.registry.catalog import VersionRecord

@@ -18,14 +18,14 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Literal
 
+from ludus.common.backoff import Backoff
 from ludus.hub.endpoints.errors import EndpointFailed, EndpointRefused, InstallRefused
 from ludus.hub.endpoints.logs import LogRing
 from ludus.hub.endpoints.processes import EndpointLauncher, GivenUp
 from ludus.hub.endpoints.replicas import Replicas
 from ludus.hub.endpoints.resources import grant
-from ludus.protocol.backoff import Backoff
 from ludus.protocol.errors import InfrastructureFailed, LudusError, ShuttingDown
-from ludus.protocol.registry_errors import VersionBlocked
+from ludus.registry.types.errors import VersionBlocked
 from ludus.server.web.settings import ServerSettings
 from ludus.server.workers.orders import Order
 from ludus.server.workers.pool import State, Worker

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import aiohttp
 
-from ludus.protocol.registry_errors import HubUnavailable
+from ludus.registry.types.errors import HubUnavailable
 
 if TYPE_CHECKING:
     from starlette.requests import Request

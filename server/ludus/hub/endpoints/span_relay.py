@@ -19,8 +19,8 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from ludus.hub.endpoints.span_lines import LINE_BYTES, SERVICE, SPANS, SpanLine, read_span
-from ludus.protocol.tracing import SpanForwarder, active
 from ludus.sandbox.errors import SandboxFailed
+from ludus.telemetry.tracing import SpanForwarder, active
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

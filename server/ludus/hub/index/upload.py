@@ -17,7 +17,7 @@ from ludus.hub.hub import Hub
 from ludus.hub.people.viewers import Viewer
 from ludus.hub.registry.names import id_of_distribution
 from ludus.hub.uploads import Form, UploadSlots
-from ludus.protocol.registry_errors import DigestMismatch, UploadRefused
+from ludus.registry.types.errors import DigestMismatch, UploadRefused
 
 _HEX: Final = re.compile(r"[0-9a-fA-F]+")
 

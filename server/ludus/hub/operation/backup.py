@@ -23,13 +23,13 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, select
 
+from ludus.common.distribution import installed_version
 from ludus.hub.database.engine import available
 from ludus.hub.database.migrate import MIGRATIONS
 from ludus.hub.database.schema import METADATA
 from ludus.hub.operation.archive import CHUNK_BYTES, ArchiveWriter, BackupIndex, encode
 from ludus.hub.operation.errors import BackupFailed
 from ludus.hub.operation.parts import HubParts
-from ludus.protocol.distribution import installed_version
 from ludus.protocol.errors import LudusError
 
 NOT_COPIED: Final = frozenset(

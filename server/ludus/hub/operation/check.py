@@ -16,10 +16,10 @@ from ludus.hub.operation.backup import check_revision, referenced_digests
 from ludus.hub.operation.parts import HubParts
 from ludus.hub.training.checking import broken_runs
 from ludus.protocol.errors import LudusError
-from ludus.protocol.organizations import Role
-from ludus.protocol.registry import Manifest, Signed
-from ludus.protocol.registry_errors import BlobMissing, SignatureRefused
-from ludus.protocol.signing import check_contents
+from ludus.registry.types.errors import BlobMissing, SignatureRefused
+from ludus.registry.types.organizations import Role
+from ludus.registry.types.packages import Manifest, Signed
+from ludus.registry.types.signing import check_contents
 
 Kind = Literal["missing", "changed", "signature", "unreferenced", "catalog", "organization", "training"]
 

@@ -24,7 +24,7 @@ from ludus.hub.people.audit import note
 from ludus.hub.people.viewers import PLAY_SCOPES, Viewer
 from ludus.protocol.errors import Conflict, Forbidden, NotFound, Unauthenticated
 from ludus.protocol.methods import Scope
-from ludus.protocol.people import TOKEN_PREFIX, CreatedToken, HubScope, NewToken, TokenInfo
+from ludus.registry.types.people import TOKEN_PREFIX, CreatedToken, HubScope, NewToken, TokenInfo
 from ludus.server.auth.principal import CREDENTIAL_BYTES
 from ludus.server.auth.tokens import UnknownToken
 

@@ -26,8 +26,8 @@ from ludus.hub.people.sessions import CONFIRMED
 from ludus.hub.people.viewers import BUILT_IN, LOCAL
 from ludus.hub.registry.names import check_owner, skeleton
 from ludus.protocol.errors import Conflict, Forbidden, InvalidParams, NotFound, Unauthenticated
-from ludus.protocol.people import AccountInfo
-from ludus.protocol.registry_errors import NameRefused
+from ludus.registry.types.errors import NameRefused
+from ludus.registry.types.people import AccountInfo
 
 WRONG: Final = "the name or the password is wrong"
 """The answer to a name that does not exist, a wrong password, and a disabled account."""

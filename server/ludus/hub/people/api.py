@@ -27,7 +27,7 @@ from ludus.hub.people.accounts import Person, require_account
 from ludus.hub.people.invitations import use_invitation
 from ludus.hub.people.viewers import Viewer
 from ludus.protocol.errors import Conflict, Forbidden
-from ludus.protocol.people import (
+from ludus.registry.types.people import (
     AccountInfo,
     AccountList,
     AuditList,

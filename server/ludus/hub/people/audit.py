@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from ludus.hub.database.engine import Database
 from ludus.hub.database.tables import AuditEvent
 from ludus.hub.database.times import aware
-from ludus.protocol.people import AuditEntry
+from ludus.registry.types.people import AuditEntry
 
 KEPT_DAYS: Final = 400
 """How long events are kept."""

@@ -24,7 +24,7 @@ from ludus.hub.people.rates import Rates
 from ludus.hub.people.viewers import LOCAL, STRANGER, Viewer
 from ludus.hub.settings import HubSettings
 from ludus.protocol.errors import AuthoringError, Unauthenticated
-from ludus.protocol.people import TOKEN_PREFIX
+from ludus.registry.types.people import TOKEN_PREFIX
 from ludus.server.auth import TokenStore
 
 BASIC_USER: Final = "__token__"

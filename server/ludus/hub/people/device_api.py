@@ -17,7 +17,7 @@ from pydantic import ConfigDict
 from ludus.hub.hub import Hub
 from ludus.hub.people.device_sign_ins import INTERVAL, LASTS
 from ludus.protocol.errors import Conflict, Unauthenticated
-from ludus.protocol.people import DeviceAnswer, DeviceAuthorization, DeviceCode, DeviceLogin
+from ludus.registry.types.people import DeviceAnswer, DeviceAuthorization, DeviceCode, DeviceLogin
 
 PAGE: Final = "/account/device"
 """The path of the page on which a person enters the code."""

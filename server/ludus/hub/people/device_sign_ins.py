@@ -32,7 +32,7 @@ from ludus.hub.people.access_tokens import AccessTokens, digest_of
 from ludus.hub.people.audit import note
 from ludus.hub.people.viewers import Viewer
 from ludus.protocol.errors import CapacityError, Forbidden, NotFound, Unauthenticated
-from ludus.protocol.people import DeviceAnswer, DeviceLogin, HubScope, NewToken
+from ludus.registry.types.people import DeviceAnswer, DeviceLogin, HubScope, NewToken
 
 LASTS: Final = timedelta(minutes=10)
 """How long a sign-in may take."""

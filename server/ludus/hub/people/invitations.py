@@ -15,7 +15,7 @@ from ludus.hub.database.times import aware
 from ludus.hub.people.access_tokens import digest_of
 from ludus.hub.people.audit import note
 from ludus.protocol.errors import Forbidden
-from ludus.protocol.people import CreatedInvitation
+from ludus.registry.types.people import CreatedInvitation
 
 VALID_DAYS: Final = 14
 """How long a code is valid."""

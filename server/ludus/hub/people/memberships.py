@@ -23,7 +23,7 @@ from ludus.hub.database.tables import (
 )
 from ludus.hub.database.times import aware
 from ludus.protocol.errors import Conflict
-from ludus.protocol.organizations import Member, Membership, ReceivedInvitation, Role, SentInvitation
+from ludus.registry.types.organizations import Member, Membership, ReceivedInvitation, Role, SentInvitation
 
 
 def memberships_of(session: Session, account: int) -> tuple[Membership, ...]:

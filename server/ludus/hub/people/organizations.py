@@ -43,9 +43,9 @@ from ludus.hub.people.viewers import BUILT_IN, LOCAL, Viewer
 from ludus.hub.registry.names import check_owner, skeleton
 from ludus.hub.registry.visibility import Sight
 from ludus.protocol.errors import Conflict, Forbidden, InvalidParams, NotFound
-from ludus.protocol.organizations import MembershipList, OrganizationInfo, Role
-from ludus.protocol.people import AuditEntry, HubScope
-from ludus.protocol.registry_errors import NameRefused
+from ludus.registry.types.errors import NameRefused
+from ludus.registry.types.organizations import MembershipList, OrganizationInfo, Role
+from ludus.registry.types.people import AuditEntry, HubScope
 
 MOST_OWNED: Final = 10
 """The most organizations of which an account that creates another one is an owner."""

@@ -21,7 +21,7 @@ from pydantic import ConfigDict
 from ludus.hub.hub import Hub
 from ludus.hub.people.api import person_of
 from ludus.hub.people.organizations import check_name_again
-from ludus.protocol.organizations import (
+from ludus.registry.types.organizations import (
     MembershipList,
     NewOrganization,
     OrganizationChange,
@@ -29,7 +29,7 @@ from ludus.protocol.organizations import (
     OrganizationProof,
     RoleChange,
 )
-from ludus.protocol.people import AuditList
+from ludus.registry.types.people import AuditList
 
 
 class NewOrganizationBody(NewOrganization):

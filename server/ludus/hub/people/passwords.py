@@ -18,7 +18,7 @@ from argon2 import PasswordHasher
 from argon2.exceptions import InvalidHashError, VerificationError
 
 from ludus.protocol.errors import CapacityError, InvalidParams
-from ludus.protocol.people import PASSWORD_LENGTHS
+from ludus.registry.types.people import PASSWORD_LENGTHS
 
 CONCURRENT: Final = 2
 """The most hashes that are computed at one time."""

@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from ludus.hub.people.shared_rates import Event, SharedCounts, TooMany
 from ludus.protocol.errors import CapacityError
-from ludus.protocol.registry_errors import HubUnavailable
+from ludus.registry.types.errors import HubUnavailable
 
 
 class RateSettings(BaseModel):

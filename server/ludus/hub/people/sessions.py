@@ -21,7 +21,7 @@ from ludus.hub.people.access_tokens import digest_of
 from ludus.hub.people.viewers import ALL_SCOPES, PLAY_SCOPES, Viewer
 from ludus.protocol.errors import Unauthenticated
 from ludus.protocol.methods import Scope
-from ludus.protocol.people import HubScope
+from ludus.registry.types.people import HubScope
 
 IDLE: Final = timedelta(hours=12)
 """How long a session lasts without a request."""

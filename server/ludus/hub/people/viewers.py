@@ -7,7 +7,7 @@ from typing import Final, Self
 
 from ludus.protocol.errors import Forbidden, Unauthenticated
 from ludus.protocol.methods import SPLIT_SCOPE_PREFIX, Scope
-from ludus.protocol.people import HubScope
+from ludus.registry.types.people import HubScope
 from ludus.server.auth.principal import Principal
 
 LOCAL: Final = "local"

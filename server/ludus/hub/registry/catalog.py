@@ -33,8 +33,8 @@ from ludus.hub.registry.rights import Right, has_right, owners_with
 from ludus.hub.registry.visibility import PUBLIC, Sight
 from ludus.protocol.errors import Conflict
 from ludus.protocol.messages import did_you_mean
-from ludus.protocol.people import HubScope
-from ludus.protocol.registry import (
+from ludus.registry.types.errors import PackageNotFound, VersionBlocked
+from ludus.registry.types.packages import (
     PAGE_SIZE,
     EnvironmentEntry,
     Manifest,
@@ -43,7 +43,7 @@ from ludus.protocol.registry import (
     ValidationSummary,
     VersionSummary,
 )
-from ludus.protocol.registry_errors import PackageNotFound, VersionBlocked
+from ludus.registry.types.people import HubScope
 
 LATEST = "latest"
 """The word for the version that is meant where none is named."""

@@ -12,8 +12,8 @@ from typing import Final
 
 from packaging.utils import canonicalize_name
 
-from ludus.protocol.registry import NAME_LENGTH, NAME_PATTERN, OWNER_PATTERN
-from ludus.protocol.registry_errors import NameRefused
+from ludus.registry.types.errors import NameRefused
+from ludus.registry.types.packages import NAME_LENGTH, NAME_PATTERN, OWNER_PATTERN
 
 RESERVED: Final = frozenset(
     {

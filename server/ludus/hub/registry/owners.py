@@ -17,9 +17,9 @@ from ludus.hub.registry.names import check_owner, skeleton
 from ludus.hub.registry.rights import Right, has_right
 from ludus.hub.registry.visibility import Sight
 from ludus.protocol.errors import Conflict, Forbidden
-from ludus.protocol.people import HubScope
-from ludus.protocol.registry import PackageSummary
-from ludus.protocol.registry_errors import NameRefused, PackageNotFound, SignatureRefused
+from ludus.registry.types.errors import NameRefused, PackageNotFound, SignatureRefused
+from ludus.registry.types.packages import PackageSummary
+from ludus.registry.types.people import HubScope
 
 MAINTAINERS: Final = 100
 """The most maintainers of a package."""

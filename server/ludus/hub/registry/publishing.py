@@ -33,8 +33,8 @@ from ludus.hub.registry.visibility import Sight
 from ludus.hub.registry.wheels import WheelFacts, read_wheel
 from ludus.hub.settings import HubLimits
 from ludus.protocol.errors import Conflict, PayloadTooLarge
-from ludus.protocol.people import HubScope
-from ludus.protocol.registry import (
+from ludus.registry.types.errors import ManifestRefused, SignatureRefused, VersionBlocked, VersionConflict
+from ludus.registry.types.packages import (
     DESCRIPTION_LENGTH,
     EnvironmentEntry,
     Manifest,
@@ -42,8 +42,8 @@ from ludus.protocol.registry import (
     Signed,
     ValidationSummary,
 )
-from ludus.protocol.registry_errors import ManifestRefused, SignatureRefused, VersionBlocked, VersionConflict
-from ludus.protocol.signing import check_contents
+from ludus.registry.types.people import HubScope
+from ludus.registry.types.signing import check_contents
 
 ATTEMPTS: Final = 5
 """How often a transaction is tried; each time, another one has committed something in between."""

@@ -26,7 +26,7 @@ from sqlalchemy.orm import Session
 
 from ludus.hub.database.tables import Maintainer, Organization, OrganizationMember, Owner, Package, Reader
 from ludus.hub.people.viewers import Viewer
-from ludus.protocol.organizations import Role
+from ludus.registry.types.organizations import Role
 
 
 class Right(StrEnum):

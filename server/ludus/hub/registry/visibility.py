@@ -16,7 +16,7 @@ from sqlalchemy import ColumnElement, Select, and_, false, not_, or_, select, tr
 from ludus.hub.database.tables import Package
 from ludus.hub.people.viewers import STRANGER, Viewer
 from ludus.hub.registry.rights import Right, packages_with
-from ludus.protocol.people import HubScope
+from ludus.registry.types.people import HubScope
 
 
 @dataclass(frozen=True)

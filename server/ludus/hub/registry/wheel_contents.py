@@ -20,7 +20,7 @@ from typing import Final
 
 from ludus.hub.registry.wheels import SMALL_FILE
 from ludus.protocol.errors import NotFound
-from ludus.protocol.registry_errors import WheelRefused
+from ludus.registry.types.errors import WheelRefused
 
 MOST_TEXT: Final = 512 * 1024
 """The largest file in bytes that is shown as text."""

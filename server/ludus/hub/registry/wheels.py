@@ -35,11 +35,11 @@ from packaging.requirements import Requirement
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 from packaging.version import Version
 
+from ludus.common.distribution import DISTRIBUTION
 from ludus.hub.registry.zip_layout import check_layout
 from ludus.hub.settings import HubLimits
-from ludus.protocol.distribution import DISTRIBUTION
-from ludus.protocol.registry_errors import WheelRefused
-from ludus.protocol.verified import HARNESS_GROUP
+from ludus.registry.types.errors import WheelRefused
+from ludus.registry.types.verified import HARNESS_GROUP
 
 GROUP: Final = "ludus.environments"
 """The entry-point group of environments."""

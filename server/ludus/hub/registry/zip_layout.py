@@ -16,7 +16,7 @@ import zipfile
 from collections.abc import Sequence
 from typing import Final
 
-from ludus.protocol.registry_errors import WheelRefused
+from ludus.registry.types.errors import WheelRefused
 
 _HEADER: Final = struct.Struct("<4s5H3L2H")
 """The header in front of a file: APPNOTE.TXT of PKWARE, 4.3.7."""

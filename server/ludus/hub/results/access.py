@@ -15,11 +15,11 @@ from ludus.hub.registry.catalog import VersionRecord
 from ludus.hub.registry.visibility import Sight
 from ludus.hub.results.store import no_run
 from ludus.protocol.errors import Conflict, Forbidden
-from ludus.protocol.matches import EntrantInfo
 from ludus.protocol.methods import Scope
-from ludus.protocol.people import HubScope
-from ludus.protocol.registry_errors import PackageNotFound
-from ludus.protocol.results import RunInfo
+from ludus.registry.types.errors import PackageNotFound
+from ludus.registry.types.matches import EntrantInfo
+from ludus.registry.types.people import HubScope
+from ludus.registry.types.results import RunInfo
 from ludus.server.auth.principal import Principal
 
 PlayAddress = Callable[[Request, str, str, str], str | None]

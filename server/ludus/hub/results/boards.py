@@ -18,7 +18,7 @@ from ludus.hub.database.result_tables import ResultBoard, ResultLine, ResultRun
 from ludus.hub.database.times import aware
 from ludus.hub.results.figures import TaskSums, added, difficulty, statistics_of, sum_if_known
 from ludus.protocol.evaluation import Interval
-from ludus.protocol.results import LEVELS, Board, BoardRow, Level, RunFigures
+from ludus.registry.types.results import LEVELS, Board, BoardRow, Level, RunFigures
 
 MOST_RUNS: Final = 200
 """The most keys of runs that a line names."""

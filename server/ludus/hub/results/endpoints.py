@@ -11,7 +11,7 @@ from ludus.client import connect
 from ludus.client.client import Client
 from ludus.client.episode import Episode
 from ludus.protocol import errors as e
-from ludus.protocol.registry_errors import HubUnavailable
+from ludus.registry.types.errors import HubUnavailable
 
 _log = logging.getLogger("ludus.hub.results")
 

@@ -15,11 +15,11 @@ from ludus.hub.results.endpoints import EndpointClient
 from ludus.hub.results.figures import is_possible
 from ludus.hub.results.store import Claim, Outcome
 from ludus.protocol import errors as e
-from ludus.protocol.drawing import draw_seed, draw_tasks
 from ludus.protocol.episodes import EnvironmentInfo, EpisodeInfo
 from ludus.protocol.evaluation import Interval
 from ludus.protocol.lifecycle import EndReason
-from ludus.protocol.results import DrawnTask, Opening, RunParams, counted_value
+from ludus.registry.types.drawing import draw_seed, draw_tasks
+from ludus.registry.types.results import DrawnTask, Opening, RunParams, counted_value
 
 LISTING: Final = 32
 """How many tasks are read at one time."""

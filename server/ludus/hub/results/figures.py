@@ -1,6 +1,6 @@
 """What counts on a board, and the statistics of runs and of boards.
 
-All rows of a run count: the denominator was fixed when the run was registered. See `ludus.protocol.results`.
+All rows of a run count: the denominator was fixed when the run was registered. See `ludus.registry.types.results`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, TypeVar
 from ludus.client.summary import SUCCESS_TOLERANCE
 from ludus.evaluation.statistics import mean_estimate, pass_estimates, share_estimate
 from ludus.protocol.evaluation import Estimate, Interval
-from ludus.protocol.results import EARNED, Declared, RunEpisode, RunFigures
+from ludus.registry.types.results import EARNED, Declared, RunEpisode, RunFigures
 
 N = TypeVar("N", int, float)
 

@@ -24,7 +24,7 @@ from ludus.hub.results.store import ResultStore
 from ludus.hub.results.verified_store import VerifiedStore
 from ludus.hub.seed import KEY_FILE, hub_key
 from ludus.protocol.errors import LudusError
-from ludus.protocol.signing import public_key
+from ludus.registry.types.signing import public_key
 
 if TYPE_CHECKING:
     from fastapi import FastAPI

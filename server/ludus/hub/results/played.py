@@ -40,7 +40,7 @@ from ludus.hub.results.processes import ProcessLease
 from ludus.hub.results.store import Claim, Conclude, NewRun, Outcome, ResultStore
 from ludus.protocol import errors as e
 from ludus.protocol.lifecycle import EndReason
-from ludus.protocol.results import (
+from ludus.registry.types.results import (
     NOT_BEGUN,
     BoardKey,
     EndEpisodeParams,
@@ -55,7 +55,7 @@ from ludus.protocol.results import (
     RunParams,
     lowest_value,
 )
-from ludus.protocol.signing import digest_of
+from ludus.registry.types.signing import digest_of
 from ludus.server.auth.principal import Principal
 
 T = TypeVar("T")

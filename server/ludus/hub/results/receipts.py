@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ludus.hub.results.figures import run_figures, sums_of
 from ludus.hub.results.store import Conclude, Conclusion
-from ludus.protocol.receipts import (
+from ludus.registry.types.receipts import (
     ReceiptStatement,
     SignedReceipt,
     VerifiedStatement,
@@ -17,8 +17,8 @@ from ludus.protocol.receipts import (
     merkle_root,
     sign_receipt,
 )
-from ludus.protocol.results import Opening, RunEpisode, RunInfo
-from ludus.protocol.verified import CallRecord
+from ludus.registry.types.results import Opening, RunEpisode, RunInfo
+from ludus.registry.types.verified import CallRecord
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey

@@ -16,10 +16,10 @@ from ludus.hub.results.store import Conclude, NewRun, ResultStore
 from ludus.protocol.errors import Conflict, EnvironmentNotFound, InvalidParams, SplitNotFound
 from ludus.protocol.evaluation import Interval
 from ludus.protocol.messages import did_you_mean
-from ludus.protocol.registry import EnvironmentEntry
-from ludus.protocol.registry_errors import DigestMismatch
-from ludus.protocol.results import BoardKey, RunEpisode, RunInfo, Submission, counted_value
-from ludus.protocol.signing import digest_of
+from ludus.registry.types.errors import DigestMismatch
+from ludus.registry.types.packages import EnvironmentEntry
+from ludus.registry.types.results import BoardKey, RunEpisode, RunInfo, Submission, counted_value
+from ludus.registry.types.signing import digest_of
 from ludus.server.auth.principal import Principal
 
 LONGEST_END: Final = 100

@@ -21,8 +21,8 @@ from ludus.hub.results.store import ResultStore
 from ludus.hub.rollout_index import RolloutFile, attempt_of, first_problem, index_of, read_episode
 from ludus.hub.settings import MEGABYTE
 from ludus.protocol.errors import InvalidParams, NotFound
-from ludus.protocol.results import RunEpisode, RunInfo
 from ludus.protocol.trajectory import Trajectory
+from ludus.registry.types.results import RunEpisode, RunInfo
 
 FILE_BYTES: Final = 32 * MEGABYTE
 """The largest file."""

@@ -37,12 +37,12 @@ from ludus.hub.results.receipts import Calls
 from ludus.hub.results.reported import submit
 from ludus.hub.results.rollouts import RunRollouts
 from ludus.hub.results.store import Conclude, ResultStore
-from ludus.protocol._model import WireModel
 from ludus.protocol.bounds import check_json
 from ludus.protocol.errors import Conflict, Forbidden, InvalidParams, NotFound, PayloadTooLarge, Unsupported
 from ludus.protocol.messages import describe_invalid
-from ludus.protocol.receipts import Receipt, SignedReceipt
-from ludus.protocol.results import (
+from ludus.protocol.model import WireModel
+from ludus.registry.types.receipts import Receipt, SignedReceipt
+from ludus.registry.types.results import (
     USUAL_LEVEL,
     BoardKey,
     BoardList,

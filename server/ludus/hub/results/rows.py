@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from ludus.hub.database.result_tables import ResultEpisode
-from ludus.protocol.results import RunEpisode
+from ludus.registry.types.results import RunEpisode
 
 
 def episode_row(run_id: int, row: RunEpisode, state: str, now: datetime) -> dict[str, object]:

@@ -26,8 +26,8 @@ from ludus.hub.results.processes import check_here, played_elsewhere
 from ludus.hub.results.rows import episode_row, public_row
 from ludus.hub.results.verified_rows import verified_of
 from ludus.protocol.errors import CapacityError, Conflict, Forbidden, NotFound
-from ludus.protocol.receipts import SignedReceipt
-from ludus.protocol.results import (
+from ludus.registry.types.receipts import SignedReceipt
+from ludus.registry.types.results import (
     NOT_BEGUN,
     Board,
     BoardKey,

@@ -8,8 +8,8 @@ from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
 from ludus.hub.database.verified_tables import VerifiedAttempt, VerifiedCall, VerifiedRun
-from ludus.protocol.results import VerifiedInfo
-from ludus.protocol.verified import CallRecord
+from ludus.registry.types.results import VerifiedInfo
+from ludus.registry.types.verified import CallRecord
 
 
 def verified_of(session: Session, run_id: int) -> VerifiedInfo | None:

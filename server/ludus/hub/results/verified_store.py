@@ -16,8 +16,8 @@ from ludus.hub.results.processes import is_other
 from ludus.hub.results.store import no_run
 from ludus.hub.results.verified_rows import calls_of
 from ludus.protocol.errors import CapacityError
-from ludus.protocol.results import VerifiedInfo
-from ludus.protocol.verified import CallRecord, HarnessOutput
+from ludus.registry.types.results import VerifiedInfo
+from ludus.registry.types.verified import CallRecord, HarnessOutput
 
 PAGE_CALLS: Final = 500
 """The number of calls on one page."""

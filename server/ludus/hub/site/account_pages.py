@@ -19,8 +19,8 @@ from ludus.hub.site.visitors import Visitor
 from ludus.hub.training.store import TrainingStore
 from ludus.protocol.errors import Conflict, Forbidden, InvalidParams, Unauthenticated
 from ludus.protocol.messages import describe_invalid
-from ludus.protocol.people import DEFAULT_DAYS, CreatedToken, HubScope, NewToken
-from ludus.protocol.registry_errors import NameRefused
+from ludus.registry.types.errors import NameRefused
+from ludus.registry.types.people import DEFAULT_DAYS, CreatedToken, HubScope, NewToken
 
 LIFETIMES: Final = {"7": "7 days", "30": "30 days", "90": "90 days", "365": "one year", "": "no end"}
 """The lives of tokens that the page offers, by days."""

@@ -17,7 +17,7 @@ from ludus.hub.results.store import LOG_LINES, ResultStore
 from ludus.hub.site.charts import Bar, bar_chart, histogram
 from ludus.hub.site.site import Site, short_text, whole_number
 from ludus.protocol.errors import InvalidParams, LudusError, NotFound
-from ludus.protocol.results import LEVELS, USUAL_LEVEL, Board, BoardKey, BoardRow, Level, RunInfo
+from ludus.registry.types.results import LEVELS, USUAL_LEVEL, Board, BoardKey, BoardRow, Level, RunInfo
 
 ROWS: Final = 30
 """The most rows of a board on one page."""

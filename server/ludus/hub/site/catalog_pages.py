@@ -10,7 +10,7 @@ from starlette.responses import Response
 from ludus.hub.site.facets import DURABILITIES, Facets
 from ludus.hub.site.site import Site, short_text, whole_number
 from ludus.protocol.errors import InvalidParams
-from ludus.protocol.registry import PAGE_SIZE
+from ludus.registry.types.packages import PAGE_SIZE
 
 MOST_TAGS = 10
 """The most tags of one search."""

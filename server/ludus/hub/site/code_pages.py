@@ -18,8 +18,8 @@ from ludus.hub.site.differences import Change, changes
 from ludus.hub.site.line_differences import Comparison, Row, compare, in_pages, is_too_long, numbered
 from ludus.hub.site.site import Site, sentence, short_text, whole_number
 from ludus.protocol.errors import NotFound
-from ludus.protocol.registry import VersionSummary
-from ludus.protocol.registry_errors import BlobMissing, WheelRefused
+from ludus.registry.types.errors import BlobMissing, WheelRefused
+from ludus.registry.types.packages import VersionSummary
 
 TEXT_BYTES: Final = 30_000
 """The most bytes of lines on a page."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from ludus.protocol.registry import Manifest
+from ludus.registry.types.packages import Manifest
 
 MOST_CHANGES: Final = 120
 """The most changes that are shown."""

@@ -23,7 +23,7 @@ from ludus.hub.site.site import Site, short_text
 from ludus.hub.site.usage import LOCAL_SERVER, badge_code, snippets
 from ludus.protocol.episodes import ToolSpec
 from ludus.protocol.errors import NotFound
-from ludus.protocol.registry import EnvironmentEntry
+from ludus.registry.types.packages import EnvironmentEntry
 
 SHOWN_VERSIONS: Final = 20
 """The most versions in the list of a page."""

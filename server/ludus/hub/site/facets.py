@@ -7,7 +7,7 @@ from typing import Final, get_args
 
 from ludus.hub.database.search import durability_tag, owner_tag
 from ludus.hub.registry.catalog import Registry
-from ludus.protocol.registry import Durability, PackageSummary
+from ludus.registry.types.packages import Durability, PackageSummary
 
 DURABILITIES: Final[tuple[str, ...]] = get_args(Durability)
 """The kinds of durability."""

@@ -16,7 +16,7 @@ from ludus.hub.results.matches.routes import MatchAccess
 from ludus.hub.site.charts import Bar, bar_chart
 from ludus.hub.site.site import Site, short_text, whole_number
 from ludus.protocol.errors import NotFound
-from ludus.protocol.matches import EntrantInfo, MatchBoard, MatchBoardKey, MatchInfo, board_key
+from ludus.registry.types.matches import EntrantInfo, MatchBoard, MatchBoardKey, MatchInfo, board_key
 
 ROWS: Final = 30
 """The most entrants of a board on one page."""

@@ -27,7 +27,7 @@ from ludus.protocol.errors import (
     NotFound,
     Unauthenticated,
 )
-from ludus.protocol.registry_errors import NameRefused
+from ludus.registry.types.errors import NameRefused
 
 SIGN_IN_COOKIE: Final = "ludus_sign_in"
 """The name of the cookie of a browser that is on its way to the provider or waits for a name."""

@@ -15,8 +15,8 @@ from ludus.hub.people.organizations import check_name_again
 from ludus.hub.site.site import Site, see
 from ludus.hub.site.visitors import Visitor
 from ludus.protocol.errors import CapacityError, Conflict, Forbidden, InvalidParams, NotFound
-from ludus.protocol.organizations import Role
-from ludus.protocol.registry_errors import NameRefused
+from ludus.registry.types.errors import NameRefused
+from ludus.registry.types.organizations import Role
 
 OWN: Final = "/account/organizations"
 """The page of the organizations of an account."""

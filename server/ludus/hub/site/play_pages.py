@@ -29,10 +29,10 @@ from ludus.protocol.actions import Answer, Call
 from ludus.protocol.episodes import ToolSpec
 from ludus.protocol.errors import InfrastructureFailed, InvalidParams, NotFound, Unsupported
 from ludus.protocol.items import OutputItem, to_json
-from ludus.protocol.people import HubScope
-from ludus.protocol.registry import EnvironmentEntry
 from ludus.protocol.text import replace_surrogates
 from ludus.protocol.trajectory import Trajectory, TurnRecord
+from ludus.registry.types.packages import EnvironmentEntry
+from ludus.registry.types.people import HubScope
 from ludus.viewing.conversation import components, reward_text
 
 SHOWN_TOOLS: Final = 12

@@ -15,7 +15,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Final, NamedTuple
 
-from ludus.protocol.registry import EnvironmentEntry
+from ludus.registry.types.packages import EnvironmentEntry
 
 DOCUMENTED_URLS: Final = ("http://10.0.0.5:8000", "https://ludus.example.com")
 """The addresses in the files."""

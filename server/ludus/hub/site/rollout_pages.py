@@ -20,8 +20,8 @@ from ludus.hub.site.rendering import HEADERS
 from ludus.hub.site.rollouts import FILE_BYTES, Rollouts
 from ludus.hub.site.site import Site, see, short_text, whole_number
 from ludus.protocol.errors import InvalidParams
-from ludus.protocol.results import RunInfo
 from ludus.protocol.trajectory import Trajectory
+from ludus.registry.types.results import RunInfo
 from ludus.viewing.conversation import components, reward_text
 
 LINES_OF_PAGE: Final = 50

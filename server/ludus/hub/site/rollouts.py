@@ -26,8 +26,8 @@ from ludus.hub.database.rollout_tables import KeptPart, KeptRollouts
 from ludus.hub.database.times import aware
 from ludus.hub.rollout_index import RolloutFile, index_of, parse_episode
 from ludus.protocol.errors import InvalidParams, LudusError, NotFound, PayloadTooLarge
-from ludus.protocol.registry import OWNER_PATTERN
 from ludus.protocol.trajectory import Trajectory
+from ludus.registry.types.packages import OWNER_PATTERN
 
 MEGABYTE: Final = 1024 * 1024
 FILE_BYTES: Final = 32 * MEGABYTE

@@ -12,7 +12,7 @@ from ludus.hub.people.api import register, require_passwords
 from ludus.hub.site.site import Site, local_path, see, sentence, short_text
 from ludus.hub.site.visitors import Visitor
 from ludus.protocol.errors import CapacityError, Forbidden, InvalidParams, Unauthenticated
-from ludus.protocol.registry_errors import NameRefused
+from ludus.registry.types.errors import NameRefused
 
 LONGEST_NEXT: Final = 500
 """The most characters of the address to go to after the sign-in."""

@@ -10,7 +10,7 @@ from urllib.parse import quote
 from markupsafe import Markup
 
 from ludus.hub.training.curves import Curves
-from ludus.protocol.training import Curve, from_number
+from ludus.registry.types.training import Curve, from_number
 from ludus.viewing.charts import CURVES, chart, number
 from ludus.viewing.figures import COMMON, FIGURES, FIRST, Figure, labels_of
 

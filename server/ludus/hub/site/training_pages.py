@@ -31,8 +31,8 @@ from ludus.hub.training.curves import Curves
 from ludus.hub.training.rollouts import SampleStore
 from ludus.hub.training.store import PAGE_RUNS, TrainingStore
 from ludus.protocol.errors import InvalidParams, NotFound
-from ludus.protocol.registry_errors import PackageNotFound
-from ludus.protocol.training import METRIC_NAME_LETTERS, TrainingEnvironment, TrainingInfo, Visibility
+from ludus.registry.types.errors import PackageNotFound
+from ludus.registry.types.training import METRIC_NAME_LETTERS, TrainingEnvironment, TrainingInfo, Visibility
 from ludus.viewing.conversation import components, reward_text
 
 COMPARED: Final = 8

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ludus.hub.registry.catalog import VersionRecord
-from ludus.protocol.registry import EnvironmentEntry
+from ludus.registry.types.packages import EnvironmentEntry
 
 LOCAL_SERVER: Final = "http://127.0.0.1:8000"
 """The address of a server that `ludus serve` has started on the user's machine."""

@@ -11,7 +11,7 @@ from sqlalchemy import ColumnElement, and_, false, or_, true
 from ludus.hub.database.training_tables import TrainingRun
 from ludus.hub.people.viewers import Viewer
 from ludus.protocol.errors import Forbidden, NotFound
-from ludus.protocol.people import HubScope
+from ludus.registry.types.people import HubScope
 
 
 def visible_to(viewer: Viewer) -> ColumnElement[bool]:

@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from ludus.protocol.training import TrainingPoint, from_number
+from ludus.registry.types.training import TrainingPoint, from_number
 
 
 class Value(NamedTuple):

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ludus.hub.training.columns import Value
-from ludus.protocol.training import Curve, from_number, to_number
+from ludus.registry.types.training import Curve, from_number, to_number
 
 BUCKETS: Final = 256
 """The most buckets of a metric."""

@@ -17,10 +17,10 @@ from ludus.hub.people.viewers import Viewer
 from ludus.hub.registry.visibility import Sight
 from ludus.hub.training.limits import TrainingLimits
 from ludus.protocol.errors import CapacityError, InvalidParams, PayloadTooLarge
-from ludus.protocol.registry_errors import VersionBlocked
-from ludus.protocol.secrets import find_secret
 from ludus.protocol.text import truncate
-from ludus.protocol.training import CONFIG_BYTES, OpenTraining, TrainingEnvironment
+from ludus.registry.types.errors import VersionBlocked
+from ludus.registry.types.secrets import find_secret
+from ludus.registry.types.training import CONFIG_BYTES, OpenTraining, TrainingEnvironment
 
 LARGEST_DEPTH: Final = 20
 """The deepest nesting of a configuration."""

@@ -19,8 +19,8 @@ from ludus.hub.training.limits import TrainingLimits
 from ludus.hub.training.store import check_bytes, find_run, find_sent
 from ludus.protocol.errors import CapacityError, InvalidParams, NotFound, PayloadTooLarge
 from ludus.protocol.text import printable
-from ludus.protocol.training import ROLLOUT_BYTES, TrainingRollout
 from ludus.protocol.trajectory import Trajectory, describe_invalid_line
+from ludus.registry.types.training import ROLLOUT_BYTES, TrainingRollout
 from ludus.viewing.conversation import reward_text
 
 

@@ -33,7 +33,7 @@ from ludus.hub.training.access import require_sender
 from ludus.hub.training.curves import BUCKETS
 from ludus.hub.training.rollouts import SampleStore
 from ludus.hub.training.store import TrainingStore
-from ludus.protocol.training import (
+from ludus.registry.types.training import (
     CONFIG_BYTES,
     ROLLOUT_BYTES,
     Alive,

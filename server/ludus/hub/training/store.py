@@ -28,7 +28,7 @@ from ludus.hub.training.curves import Curves, limits_of_attempts
 from ludus.hub.training.limits import TrainingLimits
 from ludus.hub.training.opening import check_config, check_environments, open_run
 from ludus.protocol.errors import CapacityError, Conflict
-from ludus.protocol.training import (
+from ludus.registry.types.training import (
     METRICS,
     BatchKept,
     EndTraining,

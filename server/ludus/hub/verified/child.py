@@ -76,7 +76,7 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     from importlib.metadata import entry_points
 
-    from ludus.protocol.verified import HARNESS_GROUP
+    from ludus.registry.types.verified import HARNESS_GROUP
 
     (found,) = entry_points(group=HARNESS_GROUP, name=rest[0])
     call(found.load())

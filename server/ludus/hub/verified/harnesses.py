@@ -22,12 +22,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import rfc8785
 
 import ludus
+from ludus.common.distribution import installed_version
 from ludus.hub.endpoints.places import ENVIRONMENT, PYTHON, shown_packages
 from ludus.hub.endpoints.releases import release_of
-from ludus.protocol.distribution import installed_version
 from ludus.protocol.errors import Conflict, InvalidParams
-from ludus.protocol.registry_errors import PackageNotFound, VersionBlocked
-from ludus.protocol.verified import HARNESS_GROUP, OWN_HARNESS
+from ludus.registry.types.errors import PackageNotFound, VersionBlocked
+from ludus.registry.types.verified import HARNESS_GROUP, OWN_HARNESS
 
 if TYPE_CHECKING:
     from ludus.hub.endpoints.environments import Environments

@@ -33,7 +33,7 @@ from ludus.hub.verified.model_hosts import ModelHosts
 from ludus.hub.verified.requests import prepare
 from ludus.hub.verified.settings import VerifiedSettings
 from ludus.protocol.errors import InvalidParams, LudusError
-from ludus.protocol.verified import CallRecord
+from ludus.registry.types.verified import CallRecord
 
 OUTAGES: Final = frozenset({408, 425, 429, *range(500, 600)})
 """The statuses of an endpoint that cannot answer now."""

@@ -19,8 +19,8 @@ from ludus.hub.results.store import ResultStore
 from ludus.hub.results.verified_store import VerifiedStore
 from ludus.hub.verified.runs import VerifiedRuns
 from ludus.protocol.errors import Forbidden
-from ludus.protocol.results import RunInfo
-from ludus.protocol.verified import HarnessOutputs, RunCalls, VerifiedParams
+from ludus.registry.types.results import RunInfo
+from ludus.registry.types.verified import HarnessOutputs, RunCalls, VerifiedParams
 
 Page = Annotated[int, Query(ge=1, le=100_000)]
 

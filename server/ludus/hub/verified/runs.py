@@ -32,9 +32,9 @@ from ludus.hub.verified.model_hosts import ModelHosts
 from ludus.hub.verified.model_proxy import EpisodeCalls, ModelProxy
 from ludus.hub.verified.requests import check_options
 from ludus.protocol import errors as e
-from ludus.protocol.receipts import tokens_of
-from ludus.protocol.results import Declared, EndEpisodeParams, EpisodeTicket, RunInfo, RunParams, VerifiedInfo
-from ludus.protocol.verified import CallRecord, HarnessOutput, VerifiedParams
+from ludus.registry.types.receipts import tokens_of
+from ludus.registry.types.results import Declared, EndEpisodeParams, EpisodeTicket, RunInfo, RunParams, VerifiedInfo
+from ludus.registry.types.verified import CallRecord, HarnessOutput, VerifiedParams
 from ludus.server.auth.principal import Principal
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from ludus.common.incidents import new_incident
 from ludus.protocol.errors import AuthoringError
-from ludus.protocol.incidents import new_incident
 from ludus.sandbox.errors import CAUSED_INSIDE
 from ludus.server.rewards.attempt import Attempt
 from ludus.server.rewards.verdict import Verdict, read_verdict

@@ -9,10 +9,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from ludus.common.incidents import new_incident
 from ludus.protocol import methods as m
-from ludus.protocol._model import WireModel
 from ludus.protocol.errors import InternalError, InvalidParams, MethodNotFound
-from ludus.protocol.incidents import new_incident
+from ludus.protocol.model import WireModel
 from ludus.protocol.text import json_problem
 from ludus.server.auth.principal import Principal
 from ludus.server.authoring.tools import explain

@@ -9,9 +9,9 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from ludus.protocol._model import WireModel
+from ludus.common.incidents import new_incident
 from ludus.protocol.errors import EpisodeFailed, InternalError, KeyConflict, LudusError, ShuttingDown
-from ludus.protocol.incidents import new_incident
+from ludus.protocol.model import WireModel
 
 log = logging.getLogger("ludus.server.runtime.host")
 T = TypeVar("T")

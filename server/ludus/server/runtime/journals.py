@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ludus.protocol.distribution import DISTRIBUTION
+from ludus.common.distribution import DISTRIBUTION
 from ludus.server.runtime.journal import Journal, JournalUnusable, Sync
 
 if TYPE_CHECKING:  # imported where needed: only a journal in a database needs the package psycopg

@@ -28,10 +28,10 @@ from collections.abc import Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from ludus.common.heap import uncollected
+from ludus.common.incidents import new_incident
 from ludus.protocol.episodes import ScoreGroupResult
 from ludus.protocol.errors import InfrastructureFailed, LudusError
-from ludus.protocol.heap import uncollected
-from ludus.protocol.incidents import new_incident
 from ludus.protocol.lifecycle import EndReason
 from ludus.protocol.rewards import RewardEntry
 from ludus.protocol.text import replace_surrogates

@@ -29,8 +29,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from ludus.protocol.tracing import Tracing, from_environment
 from ludus.server.runtime.clock import Clock, current_clock
+from ludus.telemetry.tracing import Tracing, from_environment
 
 OWN_FRACTION: Final = 4
 """One in this many of all places is divided among environments to have to themselves; each has at least one."""

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from ludus.protocol.episodes import StepResult
 
 if TYPE_CHECKING:
-    from ludus.protocol.tracing import Tracing
     from ludus.server.runtime.episode import Call, Episode, StepRecord
+    from ludus.telemetry.tracing import Tracing
 
 
 def traced(call: Call, tracing: Tracing | None) -> Call:

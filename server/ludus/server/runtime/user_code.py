@@ -16,8 +16,8 @@ from contextvars import ContextVar
 from types import CoroutineType
 from typing import Any, Final
 
+from ludus.common.incidents import new_incident
 from ludus.protocol.errors import EnvironmentFailed, EpisodeFailed, InfrastructureFailed
-from ludus.protocol.incidents import new_incident
 from ludus.sandbox import SandboxUnavailable
 from ludus.server.authoring.results import ToolError
 from ludus.server.runtime.journal import CallNotWritten

@@ -50,16 +50,16 @@ from ludus.protocol.identifiers import CHANNEL_PATH, CHANNEL_SUBPROTOCOL, MAX_FR
 from ludus.protocol.jsonrpc import RequestId
 from ludus.protocol.methods import METHODS, STEP
 from ludus.protocol.methods import Scope as MethodScope
-from ludus.protocol.tracing import TRACE_FIELDS, TRACE_HEADER, Tracing, from_environment
 from ludus.protocol.workers import WORKER_PATH, WORKER_PATH_HEADER
 from ludus.server.runtime.dispatch import HANDLERS, check_params, dispatch, unexpected_error
 from ludus.server.runtime.host import redacted
 from ludus.server.web.guard import refuse
 from ludus.server.web.proxies import with_urls
 from ludus.server.web.turns import turns_of
+from ludus.telemetry.tracing import TRACE_FIELDS, TRACE_HEADER, Tracing, from_environment
 
 if TYPE_CHECKING:
-    from ludus.protocol._model import WireModel
+    from ludus.protocol.model import WireModel
     from ludus.server.auth.principal import Principal
     from ludus.server.runtime.episode import StepRecord
     from ludus.server.transports import TransportContext

@@ -17,12 +17,11 @@ from starlette.requests import ClientDisconnect
 from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ludus.protocol.distribution import installed_version
+from ludus.common.distribution import installed_version
+from ludus.common.incidents import new_incident
 from ludus.protocol.errors import AuthoringError, InternalError, LudusError, MethodNotFound
-from ludus.protocol.incidents import new_incident
 from ludus.protocol.methods import Scope as TokenScope
 from ludus.protocol.modules import Module
-from ludus.protocol.tracing import Tracing, from_environment
 from ludus.server.auth import CapabilitySigner, TokenStore
 from ludus.server.runtime.host import EpisodeHost
 from ludus.server.runtime.journal import Journal
@@ -37,6 +36,7 @@ from ludus.server.web.http_protocol import ConnectionLimits
 from ludus.server.web.metrics import CONTENT_TYPE, Metrics
 from ludus.server.web.proxies import ProxyMiddleware
 from ludus.server.web.settings import ServerSettings
+from ludus.telemetry.tracing import Tracing, from_environment
 
 TRANSPORTS: Final[tuple[tuple[str, Module | None], ...]] = (
     ("ludus.server.transports.channel", Module.CHANNEL),

@@ -24,8 +24,8 @@ from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from ludus.protocol._model import WireModel
 from ludus.protocol.episodes import ForkResult, PlayAccess, StartedEpisode, StartResult
+from ludus.protocol.model import WireModel
 
 ProxyHeaders = Literal["x-forwarded", "forwarded"]
 """The family of headers that the proxies set: `X-Forwarded-*`, or RFC 7239's `Forwarded`."""

@@ -25,8 +25,8 @@ from urllib.parse import urlsplit
 
 import uvicorn
 
+from ludus.common.heap import settle_heap
 from ludus.protocol.errors import AuthoringError, ShuttingDown
-from ludus.protocol.heap import settle_heap
 from ludus.server.auth import CapabilitySigner, TokenStore
 from ludus.server.auth.quotas import Quotas
 from ludus.server.auth.usage import UsageTable

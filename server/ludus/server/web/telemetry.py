@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ludus.protocol.tracing import TRACE_FIELDS, Tracing
+from ludus.telemetry.tracing import TRACE_FIELDS, Tracing
 
 
 class SpanMiddleware:

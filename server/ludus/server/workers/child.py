@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from ludus.common.heap import settle_heap, uncollected
 from ludus.protocol.errors import InvalidRequest, LudusError
-from ludus.protocol.heap import settle_heap, uncollected
 from ludus.server.tasks.loading import load_environments
 from ludus.server.tasks.noisy import all_with_noise
 from ludus.server.web import logs

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 import httptools
 from pydantic_core import to_json
 
+from ludus.common.incidents import new_incident
 from ludus.protocol.errors import (
     EpisodeFailed,
     LudusError,
@@ -29,8 +30,6 @@ from ludus.protocol.errors import (
     PayloadTooLarge,
     to_wire,
 )
-from ludus.protocol.incidents import new_incident
-from ludus.protocol.tracing import TRACE_FIELDS, Tracing, active
 from ludus.server.web.delivery import _unacknowledged
 from ludus.server.web.guard import error_body, error_headers, refusal_headers
 from ludus.server.web.http_protocol import DISCARDED_BYTES, refusal_bytes
@@ -43,6 +42,7 @@ from ludus.server.workers.pool import lost
 from ludus.server.workers.reader import RequestReader
 from ludus.server.workers.requests import Request
 from ludus.server.workers.routing import Place, place_of, target_of_mcp
+from ludus.telemetry.tracing import TRACE_FIELDS, Tracing, active
 
 if TYPE_CHECKING:
     from ludus.server.workers.pool import Worker

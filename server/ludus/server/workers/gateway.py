@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final
 
 from ludus.protocol.errors import CapacityError, InvalidRequest, PayloadTooLarge
 from ludus.protocol.identifiers import CONTROL_PATH
-from ludus.protocol.tracing import from_environment
 from ludus.protocol.workers import EPISODE_HEADER, worker_of_session
 from ludus.server.web.arrivals import Arrivals
 from ludus.server.web.http_protocol import SWEEP_SECONDS
@@ -29,6 +28,7 @@ from ludus.server.workers.routing import (
     target_of_mcp,
 )
 from ludus.server.workers.upstream import GATEWAY_HEADER, ask
+from ludus.telemetry.tracing import from_environment
 
 if TYPE_CHECKING:
     from ludus.server.web.settings import ServerSettings

@@ -14,7 +14,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from ludus.protocol.backoff import Backoff
+from ludus.common.backoff import Backoff
 from ludus.server.web.settings import ServerSettings
 from ludus.server.workers.orders import LOAD_PATH, Load, Order
 from ludus.server.workers.pool import Ending, Pool, State, Worker

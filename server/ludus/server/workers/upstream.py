@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 import httptools
 
-from ludus.protocol.backoff import Backoff
+from ludus.common.backoff import Backoff
 from ludus.protocol.errors import ShuttingDown
 from ludus.server.web.http_heads import Framing
 from ludus.server.workers.pool import Pool, Worker

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from ludus.protocol.distribution import installed_version
+from ludus.common.distribution import installed_version
 from ludus.trainer.doctor.checks import CHECKS, Check
 from ludus.trainer.doctor.context import FIGURES, PROGRAM, RESULT, Setting, read_json
 from ludus.trainer.doctor.guard import KILL_SECONDS, TIMED_OUT

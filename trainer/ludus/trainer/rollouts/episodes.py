@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 from ludus.client.agent_loop import BeforeTurn, Harness, run_episode
 from ludus.client.driver import Driver
 from ludus.client.episode import Episode
+from ludus.common.backoff import Backoff
 from ludus.gateway.engine import PolicyEngine
 from ludus.gateway.token_policy import TokenPolicy
 from ludus.protocol import errors as e
-from ludus.protocol.backoff import Backoff
 from ludus.rendering.errors import RenderingError
 from ludus.trainer.chains.player import Origin, origin_of, play_chain, unplayed_chain
 from ludus.trainer.config import RolloutConfig

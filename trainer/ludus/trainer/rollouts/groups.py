@@ -11,8 +11,8 @@ from ludus.client import Episode, GroupMember, RemoteEnvironment
 from ludus.client.chains import WORLD_LOST_ERRORS
 from ludus.client.matches import Match
 from ludus.client.seeds import derive_seed
+from ludus.common.backoff import Backoff
 from ludus.protocol import errors as e
-from ludus.protocol.backoff import Backoff
 from ludus.protocol.difficulty import DifficultyFile
 from ludus.protocol.episodes import EnvironmentInfo, TaskRow, WorldChoice
 from ludus.trainer.chains.keeper import WorldKeeper

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-from ludus.protocol.registry_errors import HubUnavailable
+from ludus.registry.types.errors import HubUnavailable
 from ludus.sandbox.network.allowlist import is_public
 from ludus.sandbox.network.proxy import is_own
 from ludus.server.web.settings import is_loopback

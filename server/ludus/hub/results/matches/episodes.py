@@ -16,10 +16,10 @@ from ludus.hub.results.episodes import TASK_ID
 from ludus.hub.results.matches.outcomes import Decision
 from ludus.hub.results.matches.store import Standing
 from ludus.protocol import errors as e
-from ludus.protocol.drawing import draw_seats, draw_seed, draw_tasks
 from ludus.protocol.episodes import EnvironmentInfo, EpisodeInfo
 from ludus.protocol.evaluation import Interval
-from ludus.protocol.matches import MatchBoardKey, MatchOpening
+from ludus.registry.types.drawing import draw_seats, draw_seed, draw_tasks
+from ludus.registry.types.matches import MatchBoardKey, MatchOpening
 
 SEATS: Final = 2
 """The number of seats of the environments whose matches have boards."""

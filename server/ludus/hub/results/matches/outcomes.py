@@ -15,8 +15,8 @@ from ludus.hub.results.matches.store import SeatOutcome
 from ludus.protocol.episodes import EpisodeInfo
 from ludus.protocol.evaluation import Interval
 from ludus.protocol.lifecycle import EndReason
-from ludus.protocol.matches import Result, result_between
-from ludus.protocol.results import EARNED
+from ludus.registry.types.matches import Result, result_between
+from ludus.registry.types.results import EARNED
 
 FORFEIT: Final = "forfeit"
 """The end of a seat whose player has left."""

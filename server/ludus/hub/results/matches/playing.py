@@ -40,7 +40,7 @@ from ludus.hub.results.matches.rating import rate_board, stale_boards
 from ludus.hub.results.matches.reading import read_entrant, read_match
 from ludus.hub.results.matches.store import MatchStore, NewEntrant, Standing, no_match
 from ludus.protocol import errors as e
-from ludus.protocol.matches import (
+from ludus.registry.types.matches import (
     EntrantInfo,
     EntrantParams,
     MatchBoardKey,
@@ -51,7 +51,7 @@ from ludus.protocol.matches import (
     Result,
     board_key,
 )
-from ludus.protocol.signing import digest_of
+from ludus.registry.types.signing import digest_of
 from ludus.server.auth.principal import Principal
 
 T = TypeVar("T")

@@ -18,7 +18,7 @@ from ludus.hub.database.times import aware
 from ludus.hub.people.personal_data import GONE
 from ludus.hub.results.matches.rating import counted_matches, results_of, tallies_of
 from ludus.hub.results.matches.store import find, find_board, no_match, state_of
-from ludus.protocol.matches import (
+from ludus.registry.types.matches import (
     EntrantInfo,
     MatchBoard,
     MatchBoardKey,
@@ -33,7 +33,7 @@ from ludus.protocol.matches import (
     Result,
     SeatAdvantage,
 )
-from ludus.protocol.results import Declared, Removal
+from ludus.registry.types.results import Declared, Removal
 
 ROWS: Final = 50
 """The number of entrants on one page of a board."""

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from ludus.protocol.match_receipts import EntrantReceipt, EntrantStatement, result_of, sign_entrant
-from ludus.protocol.matches import EntrantInfo, MatchInfo
-from ludus.protocol.receipts import merkle_root
+from ludus.registry.types.match_receipts import EntrantReceipt, EntrantStatement, result_of, sign_entrant
+from ludus.registry.types.matches import EntrantInfo, MatchInfo
+from ludus.registry.types.receipts import merkle_root
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey

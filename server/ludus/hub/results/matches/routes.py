@@ -33,7 +33,7 @@ from ludus.hub.results.matches.receipts import Signer
 from ludus.hub.results.matches.store import MatchStore, no_entrant, no_match
 from ludus.hub.results.routes import VERSION, body_of
 from ludus.protocol.errors import NotFound, Unsupported
-from ludus.protocol.matches import (
+from ludus.registry.types.matches import (
     EntrantInfo,
     EntrantParams,
     MatchBoardKey,
@@ -47,8 +47,8 @@ from ludus.protocol.matches import (
     OpenMatches,
     board_key,
 )
-from ludus.protocol.people import HubScope
-from ludus.protocol.results import RemoveParams
+from ludus.registry.types.people import HubScope
+from ludus.registry.types.results import RemoveParams
 
 Page = Annotated[int, Query(ge=1, le=100_000)]
 

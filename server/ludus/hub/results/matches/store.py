@@ -27,9 +27,9 @@ from ludus.hub.peers import PlayedElsewhere
 from ludus.hub.results.matches.limits import MatchLimits
 from ludus.hub.results.processes import ProcessLease, is_other
 from ludus.protocol.errors import CapacityError, Conflict, Forbidden, NotFound
-from ludus.protocol.matches import MatchBoardKey, MatchOpening, MatchState
-from ludus.protocol.results import Declared
-from ludus.protocol.signing import digest_of
+from ludus.registry.types.matches import MatchBoardKey, MatchOpening, MatchState
+from ludus.registry.types.results import Declared
+from ludus.registry.types.signing import digest_of
 
 SCRIPT: Final = "(script)"
 """The principal of scripted opponents. No account can have this name."""

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-from ludus.protocol.backoff import RETRIED_STATUSES, Backoff, retry_after
-from ludus.protocol.completions import error_details, read_ending
-from ludus.protocol.tracing import active
+from ludus.common.backoff import RETRIED_STATUSES, Backoff, retry_after
+from ludus.common.completions import error_details, read_ending
 from ludus.server.rewards.judges.caches import MemoryCache
+from ludus.telemetry.tracing import active
 
 if TYPE_CHECKING:
     import aiohttp

@@ -27,12 +27,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from ludus.protocol._model import WireModel
 from ludus.protocol.bounds import first_errors
 from ludus.protocol.episodes import Key
 from ludus.protocol.errors import CapabilityRefused, EpisodeNotFound, LudusError
 from ludus.protocol.identifiers import STEP_META_KEY
 from ludus.protocol.methods import Scope as TokenScope
+from ludus.protocol.model import WireModel
 from ludus.server.transports.mcp.encoding import (
     mcp_error,
     observation,

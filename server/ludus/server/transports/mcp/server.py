@@ -14,10 +14,10 @@ from pydantic import ValidationError
 
 from ludus.protocol.identifiers import EXTENSION_ID, EXTENSION_VERSION
 from ludus.protocol.negotiation import Settings
-from ludus.protocol.tracing import TRACE_FIELDS, Tracing, from_environment
 from ludus.server.runtime.dispatch import unexpected_error
 from ludus.server.transports.mcp.encoding import mcp_error
 from ludus.server.web.proxies import path_prefix
+from ludus.telemetry.tracing import TRACE_FIELDS, Tracing, from_environment
 
 _logger = logging.getLogger("ludus.server.transports.mcp")
 

@@ -6,7 +6,7 @@ from functools import cache
 
 from pydantic_core import to_json
 
-from ludus.protocol.distribution import installed_version
+from ludus.common.distribution import installed_version
 from ludus.protocol.episodes import GetTaskParams, ListSplitsParams, ListTasksParams
 from ludus.protocol.errors import SplitNotFound
 from ludus.protocol.identifiers import EXTENSION_VERSION

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from starlette.routing import BaseRoute, Match, NoMatchFound
 
+from ludus.common.incidents import new_incident
 from ludus.protocol.errors import InternalError, LudusError
-from ludus.protocol.incidents import new_incident
 from ludus.server.transports.ors import calls, discovery, sessions
 from ludus.server.transports.ors.request import Disconnected, HttpError, OrsRequest, Receive, Send, http_error
 from ludus.server.transports.ors.server import OrsServer

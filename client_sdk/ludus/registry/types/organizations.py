@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from enum import StrEnum
 
-from ludus.protocol._model import WireModel
-from ludus.protocol.people import AccountName
+from ludus.protocol.model import WireModel
+from ludus.registry.types.people import AccountName
 
 
 class Role(StrEnum):

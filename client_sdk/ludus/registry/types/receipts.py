@@ -22,16 +22,16 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
-from ludus.protocol._model import WireModel
-from ludus.protocol.distribution import missing_extra
-from ludus.protocol.drawing import draw_seed, draw_tasks
+from ludus.common.distribution import missing_extra
 from ludus.protocol.errors import LudusError
 from ludus.protocol.evaluation import Interval
 from ludus.protocol.integers import Whole
-from ludus.protocol.registry import Digest, PackageId, PublicKey, VersionText
-from ludus.protocol.results import Declared, Opening, RunEpisode, RunKey, VerifiedInfo, counted_value
-from ludus.protocol.signing import EXTRA, KEY_PREFIX, canonical, digest_of, public_key
-from ludus.protocol.verified import CallRecord
+from ludus.protocol.model import WireModel
+from ludus.registry.types.drawing import draw_seed, draw_tasks
+from ludus.registry.types.packages import Digest, PackageId, PublicKey, VersionText
+from ludus.registry.types.results import Declared, Opening, RunEpisode, RunKey, VerifiedInfo, counted_value
+from ludus.registry.types.signing import EXTRA, KEY_PREFIX, canonical, digest_of, public_key
+from ludus.registry.types.verified import CallRecord
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey

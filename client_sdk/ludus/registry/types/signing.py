@@ -10,11 +10,11 @@ import base64
 import hashlib
 from typing import TYPE_CHECKING, Any, Final
 
-from ludus.protocol._model import WireModel
-from ludus.protocol.distribution import missing_extra
+from ludus.common.distribution import missing_extra
 from ludus.protocol.errors import LudusError
-from ludus.protocol.registry import Manifest, Signed, Statement
-from ludus.protocol.registry_errors import SignatureRefused
+from ludus.protocol.model import WireModel
+from ludus.registry.types.errors import SignatureRefused
+from ludus.registry.types.packages import Manifest, Signed, Statement
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey

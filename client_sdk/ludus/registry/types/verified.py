@@ -10,11 +10,11 @@ from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, Field, StringConstraints
 
-from ludus.protocol._model import WireModel
 from ludus.protocol.integers import Ordinal, Whole
-from ludus.protocol.registry import Digest
-from ludus.protocol.results import RUN_SAMPLES, RUN_TASKS, Label, Name, Price, RunKey
+from ludus.protocol.model import WireModel
 from ludus.protocol.text import plain_label
+from ludus.registry.types.packages import Digest
+from ludus.registry.types.results import RUN_SAMPLES, RUN_TASKS, Label, Name, Price, RunKey
 
 OWN_HARNESS: Final = "ludus"
 """The name of the hub's own harness: the agent loop of `ludus eval`."""

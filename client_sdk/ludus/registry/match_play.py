@@ -10,12 +10,12 @@ from ludus.client import Policy, TrajectoryWriter
 from ludus.client.agent_endpoint import open_agent_endpoint
 from ludus.client.agent_loop import Harness, run_episode
 from ludus.client.branches import first_error
-from ludus.evaluation.played import PAUSE_SECONDS, SAME_FAILURES
 from ludus.protocol.episodes import TaskRow
 from ludus.protocol.errors import CapacityError, EveryAttemptFailed, LudusError
-from ludus.protocol.matches import EntrantInfo, MatchEnd, MatchTicket
 from ludus.protocol.trajectory import Trajectory
 from ludus.registry.matches import MatchesClient
+from ludus.registry.played_runs import PAUSE_SECONDS, SAME_FAILURES
+from ludus.registry.types.matches import EntrantInfo, MatchEnd, MatchTicket
 
 CONCURRENCY: Final = 1
 """The default number of matches at one time."""

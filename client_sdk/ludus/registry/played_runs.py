@@ -12,9 +12,9 @@ from ludus.client.agent_loop import Harness, run_episode
 from ludus.client.branches import first_error
 from ludus.protocol.episodes import TaskRow
 from ludus.protocol.errors import CapacityError, EveryAttemptFailed, LudusError
-from ludus.protocol.results import EndEpisodeParams, EpisodeTicket, RunInfo
 from ludus.protocol.trajectory import Failure, Trajectory
 from ludus.registry.results import ResultsClient
+from ludus.registry.types.results import EndEpisodeParams, EpisodeTicket, RunInfo
 
 PAUSE_SECONDS: Final = 5.0
 """How long to wait before asking again while the hub has no room."""

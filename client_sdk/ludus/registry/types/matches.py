@@ -13,10 +13,10 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from ludus.protocol._model import WireModel
 from ludus.protocol.integers import Integer, Ordinal, Whole
-from ludus.protocol.registry import Digest, PackageId, VersionText
-from ludus.protocol.results import Declared, Name, NewDeclared, Removal, RunKey
+from ludus.protocol.model import WireModel
+from ludus.registry.types.packages import Digest, PackageId, VersionText
+from ludus.registry.types.results import Declared, Name, NewDeclared, Removal, RunKey
 
 MATCHES: Final = 1_000
 """The most matches of one registration."""
@@ -107,9 +107,9 @@ class MatchEnd(WireModel):
 class MatchOpening(WireModel):
     """What a match's commitment is the digest of, as canonical JSON (RFC 8785). It is published when the match ends.
 
-    Task and seed follow from the secret as those of a run do (see `ludus.protocol.drawing`): `draw_tasks(secret, count,
+    Task and seed follow from the secret as those of a run do (see `drawing.py`): `draw_tasks(secret, count,
     1)` and `draw_seed(secret, index, 0)`. The entrant with the lower balance has the first seat; if both are equal, it
-    is drawn from the secret: see `ludus.protocol.drawing.draw_seats`.
+    is drawn from the secret: see `ludus.registry.types.drawing.draw_seats`.
     """
 
     secret: Digest

@@ -16,9 +16,9 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, JsonValue, StringConstraints
 
-from ludus.protocol._model import WireModel
 from ludus.protocol.integers import Whole
-from ludus.protocol.registry import PackageId, VersionText
+from ludus.protocol.model import WireModel
+from ludus.registry.types.packages import PackageId, VersionText
 
 METRICS: Final = 200
 """The most different metrics of a run."""

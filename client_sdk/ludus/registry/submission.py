@@ -9,8 +9,8 @@ from typing import Final
 from ludus.protocol.errors import InvalidParams
 from ludus.protocol.evaluation import Cell, EvaluationResults, Model
 from ludus.protocol.lifecycle import EndReason
-from ludus.protocol.registry import EnvironmentEntry, VersionInfo
-from ludus.protocol.results import Declared, Submission
+from ludus.registry.types.packages import EnvironmentEntry, VersionInfo
+from ludus.registry.types.results import Declared, Submission
 
 OTHER_END: Final = "failed"
 """The end of an episode in an upload whose end is no end reason, such as a failure of the policy."""

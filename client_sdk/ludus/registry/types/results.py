@@ -8,7 +8,7 @@ level says who vouches for it, and results of different levels are never ranked 
   who or what chose the actions.
 * `verified`: as played, and the hub also ran the harness, in a sandbox whose only ways out were the episode and the
   declared model endpoint. This proves the harness too, and not which model answers behind the endpoint. The types for
-  that are in `ludus.protocol.verified`.
+  that are in `ludus.registry.types.verified`.
 
 On every board, an episode that has no reward of its own counts with the lowest reward, so that leaving episodes out
 never helps: see `counted_value`.
@@ -21,12 +21,12 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
-from ludus.protocol._model import WireModel
 from ludus.protocol.evaluation import Estimate, Interval, TaskFigures
 from ludus.protocol.integers import LARGEST_INTEGER, Ordinal, Whole
 from ludus.protocol.lifecycle import EndReason
-from ludus.protocol.registry import Digest, PackageId, VersionText
+from ludus.protocol.model import WireModel
 from ludus.protocol.text import plain_label
+from ludus.registry.types.packages import Digest, PackageId, VersionText
 
 Level = Literal["reported", "played", "verified"]
 """Who vouches for a result."""
@@ -277,7 +277,7 @@ class DrawnTask(WireModel):
 class Opening(WireModel):
     """What a played run's commitment is the digest of, as canonical JSON (RFC 8785). It is published when the run ends.
 
-    The tasks and seeds follow from the secret: see `ludus.protocol.drawing`.
+    The tasks and seeds follow from the secret: see `ludus.registry.types.drawing`.
     """
 
     secret: Digest

@@ -8,9 +8,9 @@ from typing import Annotated, Final, Literal
 
 from pydantic import ConfigDict, Field, StringConstraints
 
-from ludus.protocol._model import WireModel
 from ludus.protocol.integers import Whole
-from ludus.protocol.registry import PackageId
+from ludus.protocol.model import WireModel
+from ludus.registry.types.packages import PackageId
 
 TOKEN_PREFIX: Final = "ludus_hub_"
 """The prefix of every token of an account, by which secret scanners recognize one."""

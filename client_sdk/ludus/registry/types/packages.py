@@ -2,7 +2,7 @@
 
 A package is published as `owner/name` and holds one or more environments in a wheel. Its manifest says what they are,
 its card is Markdown for people, and its statement binds the wheel, the manifest and the card to a version. The
-publisher signs the statement (`ludus.protocol.signing`), and `ludus install` checks the signature.
+publisher signs the statement (`ludus.registry.types.signing`), and `ludus install` checks the signature.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, StringConstraints
 
-from ludus.protocol._model import WireModel
 from ludus.protocol.episodes import SplitInfo, ToolSpec
 from ludus.protocol.integers import Whole
+from ludus.protocol.model import WireModel
 
 OWNER_PATTERN: Final = r"[a-z][a-z0-9]{1,38}"
 """The form of an owner's name. It holds no separator, so that the first part of a distribution's name is the owner."""

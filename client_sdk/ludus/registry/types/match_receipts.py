@@ -1,6 +1,6 @@
 """Receipts of entrants: what a hub signs about all matches of one, and how anyone checks it without the hub.
 
-A receipt is a statement with a signature, as that of a played run (see `ludus.protocol.receipts`). The statement holds
+A receipt is a statement with a signature, as that of a played run (see `receipts.py`). The statement holds
 the root of a Merkle tree over the entrant's ended matches, so that none can be changed, dropped or added, and the
 number of wins, draws and losses. Each match holds its commitment with its opening, from which the choice of task, seed
 and seats can be repeated, and both rewards, from which its result follows.
@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 from pydantic import StringConstraints
 
-from ludus.protocol._model import WireModel
-from ludus.protocol.drawing import draw_seats, draw_seed, draw_tasks
 from ludus.protocol.integers import Whole
-from ludus.protocol.matches import EntrantKey, MatchInfo, MatchSide, Result, result_between
-from ludus.protocol.receipts import ReceiptRefused, check_signed, merkle_root
-from ludus.protocol.registry import Digest, PackageId, PublicKey, VersionText
-from ludus.protocol.results import EARNED, Declared
-from ludus.protocol.signing import canonical, digest_of, public_key
+from ludus.protocol.model import WireModel
+from ludus.registry.types.drawing import draw_seats, draw_seed, draw_tasks
+from ludus.registry.types.matches import EntrantKey, MatchInfo, MatchSide, Result, result_between
+from ludus.registry.types.packages import Digest, PackageId, PublicKey, VersionText
+from ludus.registry.types.receipts import ReceiptRefused, check_signed, merkle_root
+from ludus.registry.types.results import EARNED, Declared
+from ludus.registry.types.signing import canonical, digest_of, public_key
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey

@@ -1,0 +1,1 @@
+"""Traces with OpenTelemetry, over clients, servers, workers and sandboxes."""
