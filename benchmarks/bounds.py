@@ -31,8 +31,8 @@ MEBIBYTE = 1024 * 1024
 def serve(port: int, tokens: str) -> None:
     """Serve the environments of these cases."""
     from ludus.server import Environment, Task, tool
-    from ludus.server.web.serve import run
-    from ludus.server.web.settings import ServerSettings
+    from ludus.server.serving.serve import run
+    from ludus.server.serving.settings import ServerSettings
 
     class Busy(Environment[Task]):
         """Takes anything, and takes its time."""

@@ -28,8 +28,8 @@ def serve(port: int) -> None:
     """Serve the environment."""
     from ludus.sandbox import Limits, SandboxSettings
     from ludus.server import Environment, Task, tool
-    from ludus.server.web.serve import run
-    from ludus.server.web.settings import ServerSettings
+    from ludus.server.serving.serve import run
+    from ludus.server.serving.settings import ServerSettings
 
     class Boxed(Environment[Task]):
         """A sandbox, and a tool that takes 0.1 s in it."""

@@ -47,8 +47,8 @@ class Server(NamedTuple):
 def serve(port: int) -> None:
     """Our echo environment."""
     from ludus.server import Environment, Task, tool
-    from ludus.server.web.serve import run
-    from ludus.server.web.settings import ServerSettings
+    from ludus.server.serving.serve import run
+    from ludus.server.serving.settings import ServerSettings
 
     class Echo(Environment[Task]):
         """Echoes."""

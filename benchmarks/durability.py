@@ -43,8 +43,8 @@ from ludus.protocol import episodes as e
 from ludus.sandbox import SandboxSettings
 from ludus.server import Environment, EpisodeHost, Result, Task, tool
 from ludus.server.auth.principal import Principal
-from ludus.server.runtime.database_urls import is_database
-from ludus.server.runtime.journals import open_journal
+from ludus.server.durability.database_urls import is_database
+from ludus.server.durability.journals import open_journal
 from ludus.server.runtime.limits import ServerLimits
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))

@@ -38,8 +38,8 @@ LEGACY = "2025-11-25"
 def serve_ludus(port: int) -> None:
     """One echo environment, served as `ludus serve` does."""
     from ludus.server import Environment, Task, tool
-    from ludus.server.web.serve import run
-    from ludus.server.web.settings import ServerSettings
+    from ludus.server.serving.serve import run
+    from ludus.server.serving.settings import ServerSettings
 
     class Echo(Environment[Task]):
         """Return the message."""

@@ -31,8 +31,8 @@ CREATE = b'{"env_name":"echo","split":"train","index":0}'
 def serve_ours(port: int) -> None:
     """Our echo server, in this process."""
     from ludus.server import Environment, Task, tool
-    from ludus.server.web.serve import run
-    from ludus.server.web.settings import ServerSettings
+    from ludus.server.serving.serve import run
+    from ludus.server.serving.settings import ServerSettings
 
     class Echo(Environment[Task]):
         """Echoes."""

@@ -27,7 +27,7 @@ import aiohttp
 from ludus.protocol.identifiers import CHANNEL_PATH, CHANNEL_SUBPROTOCOL
 from ludus.protocol.methods import START, STEP
 from ludus.server import Environment, Result, Task, tool
-from ludus.server.web.serve import LudusServer, serving
+from ludus.server.serving.serve import LudusServer, serving
 
 STEPS: Final = 12
 """Steps per transport; the first `WARM` are not measured."""

@@ -123,10 +123,12 @@ CALLS: Final[tuple[tuple[str, dict[str, Any]], ...]] = (
 
 def serve(folder: Path) -> None:
     """Serve the environment at a free port, or over stdio, until SIGTERM. The tree on `PYTHONPATH` decides which."""
-    loading = _first("ludus.server.tasks.loading", "ludus.server.loading")
+    loading = importlib.import_module("ludus.server.tasks.loading")
     classes = loading.load_environments([f"{folder}/toy.py:Toy"])
-    settings = _first("ludus.server.web.settings", "ludus.server.settings").ServerSettings(port=0, log_level="CRITICAL")
-    _first("ludus.server.web.serve", "ludus.server.serve").run(classes, settings)
+    settings = _first("ludus.server.serving.settings", "ludus.server.web.settings").ServerSettings(
+        port=0, log_level="CRITICAL"
+    )
+    _first("ludus.server.serving.serve", "ludus.server.web.serve").run(classes, settings)
 
 
 def _first(*modules: str) -> Any:

@@ -33,9 +33,9 @@ from ludus.protocol.identifiers import (
     METHOD_PREFIX,
     SUBMIT_TOOL,
 )
-from ludus.server.runtime.journal import MemoryJournal
-from ludus.server.web.serve import serving
-from ludus.server.web.settings import ServerSettings
+from ludus.server.durability.journal import MemoryJournal
+from ludus.server.serving.serve import serving
+from ludus.server.serving.settings import ServerSettings
 
 TRANSCRIPT_DIR: Final = ROOT / "spec" / "transcripts"
 REVISION: Final = "2026-07-28"

@@ -3,7 +3,7 @@
 How this works. Every Python file is parsed once; nothing is imported. An edge leads from a file to
 
 * each module that it imports, also inside functions and under `TYPE_CHECKING`, and to the packages around that module;
-* each module that one of its strings names (`"ludus.server.web.serve"`, `"ludus.formats.harbor:resolve"`), because
+* each module that one of its strings names (`"ludus.server.serving.serve"`, `"ludus.formats.harbor:resolve"`), because
   packages import lazily by name, and tests start `python -m`;
 * in `tests`, each `conftest.py` between the file and the root; the module behind each entry point that a string names
   (`"sql"`, `"sql-easy"`, `"harbor:tasks"`), or a key of a JSON file whose name a string is, and all of them where a

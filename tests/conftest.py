@@ -22,9 +22,9 @@ from suite_selection import selected
 from ludus.protocol.text import replace_surrogates
 from ludus.server import Environment, EpisodeHost, ServerLimits
 from ludus.server.auth.principal import Principal
-from ludus.server.runtime.journal import MemoryJournal
-from ludus.server.web.serve import LudusServer, serving
-from ludus.server.web.settings import ServerSettings
+from ludus.server.durability.journal import MemoryJournal
+from ludus.server.serving.serve import LudusServer, serving
+from ludus.server.serving.settings import ServerSettings
 
 Serve = Callable[..., Awaitable[LudusServer]]
 

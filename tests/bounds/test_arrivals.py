@@ -17,9 +17,9 @@ from worlds import Playground
 from ludus.protocol.bounds import MAX_BODY_VALUES
 from ludus.protocol.errors import CapacityError
 from ludus.server import ServerLimits
+from ludus.server.serving.serve import LudusServer
 from ludus.server.web.arrivals import Arrivals
 from ludus.server.web.http_heads import HEAD_FIELDS
-from ludus.server.web.serve import LudusServer
 
 Serve = Callable[..., Awaitable[LudusServer]]
 HANGS = 60

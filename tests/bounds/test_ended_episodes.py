@@ -33,11 +33,11 @@ from ludus.protocol.methods import Scope
 from ludus.protocol.rewards import Reward
 from ludus.server import Environment, EpisodeHost, Result, Task, Toolset, tool
 from ludus.server.auth.principal import Principal
-from ludus.server.runtime import user_code
+from ludus.server.durability.sqlite_journal import SqliteJournal
+from ludus.server.execution import user_code
 from ludus.server.runtime.episode import Episode, StepRecord
 from ludus.server.runtime.kept_episodes import KeptEpisodes
 from ludus.server.runtime.limits import ServerLimits
-from ludus.server.runtime.sqlite_journal import SqliteJournal
 
 OWNER = Principal.open()
 OTHER = Principal("other", frozenset(Scope))

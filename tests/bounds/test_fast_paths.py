@@ -13,7 +13,7 @@ from ludus.protocol.text import json_problem
 from ludus.server import Environment, EpisodeHost, Task, tool
 from ludus.server.auth.principal import Principal
 from ludus.server.authoring import tools
-from ludus.server.runtime.threads import Share
+from ludus.server.execution.threads import Share
 
 Start = Callable[..., Awaitable[EpisodeHost]]
 OPEN = Principal.open()

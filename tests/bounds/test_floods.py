@@ -15,11 +15,11 @@ from worlds import Playground
 from ludus.client import connect
 from ludus.protocol.bounds import MAX_FRAME_VALUES
 from ludus.server import ServerLimits
+from ludus.server.serving.serve import LudusServer
 from ludus.server.transports.channel import REQUEST_COST, REQUESTS_PER_TICK
 from ludus.server.web.frame_meter import EMPTY_BURST, FREE_FRAGMENTS
 from ludus.server.web.http_heads import FREE_CHUNKS, HEAD_FIELDS
 from ludus.server.web.http_protocol import BoundedHttpProtocol
-from ludus.server.web.serve import LudusServer
 from ludus.server.web.turns import SHARE_COST, TURN_COST, turns_of
 
 Serve = Callable[..., Awaitable[LudusServer]]

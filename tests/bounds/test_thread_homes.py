@@ -18,8 +18,8 @@ from ludus.protocol import text_of
 from ludus.protocol.errors import EnvironmentFailed
 from ludus.server import Environment, EpisodeHost, ServerLimits, Task, Toolset, tool
 from ludus.server.auth.principal import Principal
+from ludus.server.execution.threads import HOMES, Home, Workers
 from ludus.server.rewards import reward
-from ludus.server.runtime.threads import HOMES, Home, Workers
 from ludus.testing import play
 
 Start = Callable[..., Awaitable[EpisodeHost]]

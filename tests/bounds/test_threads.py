@@ -15,8 +15,8 @@ from ludus.protocol import episodes as e
 from ludus.protocol import text_of
 from ludus.server import Environment, EpisodeHost, ServerLimits, Task, tool
 from ludus.server.auth.principal import Principal
+from ludus.server.execution.threads import Workers, _Job, _Pool
 from ludus.server.rewards import reward
-from ludus.server.runtime.threads import Workers, _Job, _Pool
 
 Start = Callable[..., Awaitable[EpisodeHost]]
 OPEN = Principal.open()

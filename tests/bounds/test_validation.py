@@ -20,9 +20,9 @@ from ludus.protocol import episodes as e
 from ludus.protocol.errors import LudusError, PayloadTooLarge
 from ludus.server import EpisodeHost
 from ludus.server.auth.principal import Principal
-from ludus.server.runtime.dispatch import dispatch
+from ludus.server.hosting.dispatch import dispatch
+from ludus.server.serving.serve import LudusServer
 from ludus.server.transports.channel import MAX_IN_FLIGHT
-from ludus.server.web.serve import LudusServer
 
 OPEN = Principal.open()
 MANY = 380_000

@@ -15,7 +15,7 @@ from waiting import wait_until
 from ludus.client import connect
 from ludus.protocol.errors import CapacityError
 from ludus.server import Environment, ServerLimits, Task, tool
-from ludus.server.web.serve import LudusServer
+from ludus.server.serving.serve import LudusServer
 
 Serve = Callable[..., Awaitable[LudusServer]]
 HANGS = 60

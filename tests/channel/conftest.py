@@ -11,7 +11,7 @@ import pytest
 from worlds import Playground
 
 from ludus.protocol.identifiers import CHANNEL_PATH, CHANNEL_SUBPROTOCOL
-from ludus.server.web.serve import LudusServer
+from ludus.server.serving.serve import LudusServer
 
 PATIENCE = 10.0
 

@@ -109,7 +109,7 @@ def test_serving_without_the_servers_packages_names_the_extra(ludus_process: Lud
 
 def test_our_own_commands_name_their_extra() -> None:
     error = ModuleNotFoundError("no", name="fastapi.routing")
-    assert 'pip install "ludus-rl[server]"' in advice("ludus.server.web.commands", error)
+    assert 'pip install "ludus-rl[server]"' in advice("ludus.server.commands.serve", error)
     assert 'pip install "ludus-rl[server]"' in advice("ludus.sandbox.network.proxy", error)
     assert 'pip install "ludus-rl[trainer]"' in advice("ludus.rendering.renderer", error)
     assert "pip install fastapi" in advice("somebody.elses", error)

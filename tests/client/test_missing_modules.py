@@ -17,9 +17,9 @@ from ludus.protocol.episodes import TurnMark
 from ludus.protocol.errors import SplitNotFound, Unsupported
 from ludus.protocol.identifiers import CHANNEL_PATH, CONTROL_PATH
 from ludus.server import Environment, Result, Task, tool
-from ludus.server.web.app import LudusApp
-from ludus.server.web.serve import build
-from ludus.server.web.settings import ServerSettings
+from ludus.server.serving.app import LudusApp
+from ludus.server.serving.serve import build
+from ludus.server.serving.settings import ServerSettings
 
 SETTINGS = ServerSettings(port=0)
 LONG = 5_000

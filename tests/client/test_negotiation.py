@@ -25,9 +25,9 @@ from ludus.protocol.errors import (
 )
 from ludus.protocol.identifiers import CHANNEL_PATH, CONTROL_PATH, EXTENSION_ID
 from ludus.server.auth.tokens import TokenFile, new_token
-from ludus.server.web.app import LudusApp
-from ludus.server.web.serve import build
-from ludus.server.web.settings import ServerSettings
+from ludus.server.serving.app import LudusApp
+from ludus.server.serving.serve import build
+from ludus.server.serving.settings import ServerSettings
 
 Peer = Callable[..., Awaitable[str]]
 SCOPES = ("tasks:read", "episodes:run", "rewards:read")

@@ -15,7 +15,7 @@ from ludus.client.transports._reasons import doing
 from ludus.protocol.errors import ConnectionFailed, LudusError
 from ludus.protocol.methods import METHODS
 from ludus.server import Environment, Task, tool
-from ludus.server.web.serve import serving
+from ludus.server.serving.serve import serving
 
 WIRES = ("channel", "mcp", "ors")
 NOWHERE = "http://127.0.0.1:9"

@@ -15,9 +15,9 @@ from worlds import SECRET_ANSWER
 from ludus.conformance import Report, conform
 from ludus.server import ServerLimits
 from ludus.server.auth.tokens import TokenFile, new_token
-from ludus.server.web.app import LudusApp
-from ludus.server.web.serve import LudusServer, build
-from ludus.server.web.settings import ServerSettings
+from ludus.server.serving.app import LudusApp
+from ludus.server.serving.serve import LudusServer, build
+from ludus.server.serving.settings import ServerSettings
 
 SCOPES = {
     "token": ("tasks:read", "episodes:run", "rewards:read", "splits:*"),

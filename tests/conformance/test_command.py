@@ -22,7 +22,7 @@ from ludus.environments.guess_number import GuessNumber
 from ludus.protocol.errors import ConnectionFailed, EnvironmentNotFound, KeyConflict, SplitNotFound, Unauthenticated
 from ludus.protocol.lifecycle import EndReason
 from ludus.server import ServerLimits
-from ludus.server.web.serve import LudusServer
+from ludus.server.serving.serve import LudusServer
 
 ROOT = Path(__file__).parents[2]
 LUDUS = Path(sys.executable).with_name("ludus")

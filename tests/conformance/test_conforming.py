@@ -20,7 +20,7 @@ from ludus.environments.guess_number import GuessNumber
 from ludus.environments.wordle import Wordle
 from ludus.protocol.modules import Module
 from ludus.server import Environment, Task, tool
-from ludus.server.web.serve import LudusServer
+from ludus.server.serving.serve import LudusServer
 
 ROOT = Path(__file__).parents[2]
 Serve = Callable[..., Awaitable[LudusServer]]

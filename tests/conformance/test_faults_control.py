@@ -32,7 +32,7 @@ from ludus.protocol.rewards import Reward, RewardEntry
 from ludus.server import Task
 from ludus.server.auth import CapabilitySigner
 from ludus.server.auth.principal import Principal
-from ludus.server.web.app import LudusApp
+from ludus.server.serving.app import LudusApp
 
 faults = Faults()
 

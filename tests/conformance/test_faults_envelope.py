@@ -12,7 +12,7 @@ from starlette.types import ASGIApp
 from worlds import SECRET_REMARK, riddle
 
 from ludus.protocol.identifiers import METHOD_PREFIX
-from ludus.server.web.app import LudusApp
+from ludus.server.serving.app import LudusApp
 
 faults = Faults()
 ROW = riddle(0)

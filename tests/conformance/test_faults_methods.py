@@ -28,7 +28,7 @@ from starlette.types import ASGIApp
 
 from ludus.protocol.errors import EpisodeEnded, KeyConflict, LudusError, TaskNotFound
 from ludus.protocol.lifecycle import EndReason, EpisodeStatus
-from ludus.server.web.app import LudusApp
+from ludus.server.serving.app import LudusApp
 
 faults = Faults()
 

@@ -11,7 +11,7 @@ from planting import CheckPlanted, Faults, Planted, Rewriting, as_json, assert_c
 from starlette.types import ASGIApp
 
 from ludus.protocol.identifiers import EXTENSION_ID, METHOD_PREFIX
-from ludus.server.web.app import LudusApp
+from ludus.server.serving.app import LudusApp
 
 faults = Faults()
 

@@ -14,7 +14,7 @@ from worlds import SECRET_ANSWER, Tallying
 from ludus.protocol.errors import CapabilityRefused
 from ludus.protocol.identifiers import EXTENSION_ID, METHOD_PREFIX, STEP_META_KEY
 from ludus.server.auth.capabilities import Claims
-from ludus.server.web.app import LudusApp
+from ludus.server.serving.app import LudusApp
 
 faults = Faults()
 

@@ -9,7 +9,7 @@ from planting import CheckPlanted, Faults, Planted, assert_caught, on_params, on
 from seated_world import Piles
 
 from ludus.conformance import conform
-from ludus.server.web.app import LudusApp
+from ludus.server.serving.app import LudusApp
 
 faults = Faults()
 caught = faults.caught_by("channel/seats", "mcp/seats")

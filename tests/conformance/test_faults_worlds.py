@@ -10,7 +10,7 @@ from planting import CheckPlanted, Faults, Planted, assert_caught, on_host, on_p
 
 from ludus.conformance import conform
 from ludus.protocol.errors import WorldBusy, WorldNotFound
-from ludus.server.web.app import LudusApp
+from ludus.server.serving.app import LudusApp
 
 faults = Faults()
 caught = faults.caught_by("channel/worlds", "mcp/worlds")

@@ -16,9 +16,9 @@ from ludus.conformance import CHECKS, conform
 from ludus.conformance.checks import WIRE_MODULES
 from ludus.protocol.modules import Module
 from ludus.server import EpisodeHost, ServerLimits
-from ludus.server.web.app import LudusApp, create_app
-from ludus.server.web.serve import build
-from ludus.server.web.settings import ServerSettings
+from ludus.server.serving.app import LudusApp, create_app
+from ludus.server.serving.serve import build
+from ludus.server.serving.settings import ServerSettings
 
 ROOT = Path(__file__).parents[2]
 SETTINGS = ServerSettings(port=0, limits=ServerLimits(grace_seconds=0.3))

@@ -13,7 +13,7 @@ from worlds import Playground
 from ludus.conformance import conform
 from ludus.protocol.identifiers import MAX_FRAME_HEADER
 from ludus.server import Environment, Task, tool
-from ludus.server.web.serve import LudusServer
+from ludus.server.serving.serve import LudusServer
 
 Serve = Callable[..., Awaitable[LudusServer]]
 CLOSED_TOO_LARGE = b"\x88\x02\x03\xf1"

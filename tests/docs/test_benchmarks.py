@@ -13,8 +13,8 @@ import typer
 from pydantic import BaseModel
 
 from ludus.formats.hosting import HostingSettings
+from ludus.server.commands import serve as commands
 from ludus.server.tasks.formats import formats, parse_source, with_options
-from ludus.server.web import commands
 
 PAGE = (Path(__file__).parents[2] / "docs" / "formats" / "benchmarks.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```bash\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)

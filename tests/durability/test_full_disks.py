@@ -41,15 +41,16 @@ from ludus.protocol.errors import EpisodeFailed, LudusError, ShuttingDown
 from ludus.protocol.lifecycle import EndReason
 from ludus.server import Environment, Result, Task, tool
 from ludus.server.auth.principal import Principal
-from ludus.server.runtime import journal_rows, sqlite_journal
-from ludus.server.runtime.host import EpisodeHost
-from ludus.server.runtime.journal import Ended, Settled, Started, committed
+from ludus.server.durability import rows as journal_rows
+from ludus.server.durability import sqlite_journal
+from ludus.server.durability.journal import Ended, Settled, Started, committed
+from ludus.server.durability.sqlite_journal import SqliteJournal
+from ludus.server.hosting.host import EpisodeHost
 from ludus.server.runtime.limits import ServerLimits
-from ludus.server.runtime.sqlite_journal import SqliteJournal
-from ludus.server.web.app import journal_trouble
-from ludus.server.web.metrics import Metrics
-from ludus.server.web.serve import serving
-from ludus.server.web.settings import ServerSettings
+from ludus.server.serving.app import journal_trouble
+from ludus.server.serving.metrics import Metrics
+from ludus.server.serving.serve import serving
+from ludus.server.serving.settings import ServerSettings
 
 OWNER = Principal.open()
 ERRORS = (

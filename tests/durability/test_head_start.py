@@ -20,9 +20,10 @@ from ludus.protocol.errors import ShuttingDown
 from ludus.protocol.lifecycle import EndReason
 from ludus.server import Environment, EpisodeHost, Result, Task, tool
 from ludus.server.auth.principal import Principal
-from ludus.server.runtime import head_start, journal_rows
-from ludus.server.runtime.database_urls import is_database
-from ludus.server.runtime.journals import journal_of
+from ludus.server.durability import rows as journal_rows
+from ludus.server.durability.database_urls import is_database
+from ludus.server.durability.journals import journal_of
+from ludus.server.recovery import head_start
 from ludus.server.runtime.limits import ServerLimits
 
 OWNER = Principal.open()

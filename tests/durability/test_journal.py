@@ -32,9 +32,11 @@ from ludus.protocol.lifecycle import EndReason
 from ludus.protocol.rewards import Reward, RewardEntry
 from ludus.server import Environment, EpisodeHost, Task, tool
 from ludus.server.auth.principal import Principal
-from ludus.server.runtime import journal_garbage, journal_rows, sqlite_journal
-from ludus.server.runtime.episode import StepRecord
-from ludus.server.runtime.journal import (
+from ludus.server.durability import garbage as journal_garbage
+from ludus.server.durability import rows as journal_rows
+from ludus.server.durability import sqlite_journal
+from ludus.server.durability.codec import decode, decode_all, encode, encode_call
+from ludus.server.durability.journal import (
     Asked,
     Ended,
     Entry,
@@ -49,9 +51,9 @@ from ludus.server.runtime.journal import (
     Tallied,
     committed,
 )
-from ludus.server.runtime.journal_codec import decode, decode_all, encode, encode_call
-from ludus.server.runtime.sqlite_journal import SqliteJournal
-from ludus.server.web.metrics import Metrics
+from ludus.server.durability.sqlite_journal import SqliteJournal
+from ludus.server.runtime.episode import StepRecord
+from ludus.server.serving.metrics import Metrics
 
 TEXT = st.text(max_size=20)
 NUMBER = st.floats(allow_nan=False, allow_infinity=False)

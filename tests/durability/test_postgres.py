@@ -29,15 +29,15 @@ from ludus.protocol.methods import START, STEP
 from ludus.protocol.workers import worker_of
 from ludus.server import Environment, EpisodeHost, Result, Task, tool
 from ludus.server.auth.principal import Principal
-from ludus.server.runtime import postgres as postgres_database
-from ludus.server.runtime import postgres_lease
-from ludus.server.runtime.database_urls import without_password
-from ludus.server.runtime.journal import Ended, JournalUnusable, committed
-from ludus.server.runtime.journals import open_journal
-from ludus.server.runtime.postgres_journal import PostgresJournal
-from ludus.server.runtime.postgres_lease import LeaseLost
-from ludus.server.runtime.recorded import read_recorded
-from ludus.server.web.app import journal_trouble
+from ludus.server.durability import postgres as postgres_database
+from ludus.server.durability import postgres_lease
+from ludus.server.durability.database_urls import without_password
+from ludus.server.durability.journal import Ended, JournalUnusable, committed
+from ludus.server.durability.journals import open_journal
+from ludus.server.durability.postgres_journal import PostgresJournal
+from ludus.server.durability.postgres_lease import LeaseLost
+from ludus.server.recovery.recorded import read_recorded
+from ludus.server.serving.app import journal_trouble
 from ludus.server.workers.note_stores import open_notes
 from ludus.server.workers.notes import Note
 
@@ -522,15 +522,15 @@ def test_a_url_is_shown_without_its_password(url: str, shown: str) -> None:
 
 def test_a_missing_package_is_named_with_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)
-    monkeypatch.delitem(sys.modules, "ludus.server.runtime.postgres")
+    monkeypatch.delitem(sys.modules, "ludus.server.durability.postgres")
     with pytest.raises(JournalUnusable, match=r"pip install 'ludus-rl\[postgres\]'"):
         open_journal(None, "postgresql://db/runs", "normal", None)
 
 
 def test_a_server_with_another_journal_does_not_load_the_package(tmp_path: Path) -> None:
     program = (
-        "import sys, pathlib, ludus.server.web.serve, ludus.server.workers.supervisor\n"
-        "from ludus.server.runtime.journals import open_journal\n"
+        "import sys, pathlib, ludus.server.serving.serve, ludus.server.workers.supervisor\n"
+        "from ludus.server.durability.journals import open_journal\n"
         f"open_journal(pathlib.Path({str(tmp_path / 'j.db')!r}), None, 'normal', None).close()\n"
         "print('psycopg' in sys.modules)"
     )

@@ -18,10 +18,10 @@ import pytest
 from durable_server import SAVED, WORLD, Process
 
 from ludus.client import connect, text_of
-from ludus.server.runtime import sqlite_journal
-from ludus.server.runtime.journal import JournalUnusable, Reported
-from ludus.server.runtime.recorded import read_stored
-from ludus.server.runtime.sqlite_journal import SqliteJournal
+from ludus.server.durability import sqlite_journal
+from ludus.server.durability.journal import JournalUnusable, Reported
+from ludus.server.durability.sqlite_journal import SqliteJournal
+from ludus.server.recovery.recorded import read_stored
 
 LEDGER = f"{WORLD[0]}:Ledger"
 CHANGED = """

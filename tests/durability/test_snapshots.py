@@ -21,8 +21,8 @@ from ludus.protocol.episodes import TurnMark
 from ludus.protocol.errors import AuthoringError, EpisodeEnded, EpisodeFailed, InfrastructureFailed, Unsupported
 from ludus.protocol.lifecycle import EndReason
 from ludus.server import Environment, Task, tool
-from ludus.server.runtime.host import EpisodeHost
-from ludus.server.runtime.snapshot_store import SnapshotFolder, SnapshotStore
+from ludus.server.durability.snapshot_store import SnapshotFolder, SnapshotStore
+from ludus.server.hosting.host import EpisodeHost
 from ludus.server.runtime.snapshots import KEPT
 
 WIRES = ["channel", "mcp"]

@@ -29,10 +29,10 @@ from mcp.server.context import ServerRequestContext
 from ludus.protocol.episodes import StartParams
 from ludus.server import Environment, EpisodeLimits, ImageBlock, Task, ToolError, tool
 from ludus.server.auth.principal import Principal
+from ludus.server.serving.serve import LudusServer, build
+from ludus.server.serving.settings import ServerSettings
 from ludus.server.transports.mcp.server import McpServer
 from ludus.server.transports.mcp.transport import McpTransport
-from ludus.server.web.serve import LudusServer, build
-from ludus.server.web.settings import ServerSettings
 
 Context = ServerRequestContext[Any, Any]
 Answer = dict[str, Any]

@@ -15,9 +15,9 @@ from ludus.protocol.identifiers import EXTENSION_VERSION
 from ludus.protocol.modules import Module
 from ludus.server import EpisodeHost
 from ludus.server.auth.tokens import TokenFile, new_token, write_token_file
-from ludus.server.web.app import create_app
-from ludus.server.web.serve import LudusServer, build
-from ludus.server.web.settings import ServerSettings
+from ludus.server.serving.app import create_app
+from ludus.server.serving.serve import LudusServer, build
+from ludus.server.serving.settings import ServerSettings
 
 MODERN, LEGACY = ERAS = ("2026-07-28", "2025-11-25")
 era = pytest.mark.parametrize("era", ERAS)

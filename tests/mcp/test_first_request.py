@@ -11,17 +11,17 @@ from typing import Any
 
 import pytest
 
+from ludus.server.serving.serve import build
+from ludus.server.serving.settings import ServerSettings
 from ludus.server.transports.mcp import routes
-from ludus.server.web.serve import build
-from ludus.server.web.settings import ServerSettings
 
 PROGRAM = """
 import asyncio, sys
 import httpx
 from ludus.client import connect
 from ludus.environments.guess_number import GuessNumber
-from ludus.server.web.serve import LudusServer, build
-from ludus.server.web.settings import ServerSettings
+from ludus.server.serving.serve import LudusServer, build
+from ludus.server.serving.settings import ServerSettings
 
 async def main():
     settings = ServerSettings(port=0, log_level="WARNING")

@@ -15,8 +15,8 @@ from ludus.protocol.episodes import StartParams
 from ludus.protocol.identifiers import STEP_META_KEY
 from ludus.server import ServerLimits
 from ludus.server.auth.principal import Principal
-from ludus.server.web.serve import serving
-from ludus.server.web.settings import ServerSettings
+from ludus.server.serving.serve import serving
+from ludus.server.serving.settings import ServerSettings
 
 MODERN, LEGACY = "2026-07-28", "2025-11-25"
 META = "io.modelcontextprotocol/"

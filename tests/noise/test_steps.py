@@ -15,7 +15,7 @@ from ludus.protocol.identifiers import SUBMIT_TOOL
 from ludus.protocol.methods import Scope
 from ludus.server import EpisodeHost, Noise, with_noise
 from ludus.server.auth.principal import Principal
-from ludus.server.web.metrics import Metrics
+from ludus.server.serving.metrics import Metrics
 
 Sit = Callable[..., Awaitable[Any]]
 ALL: tuple[NoiseKind, ...] = ("tool_error", "lost_answer", "delay", "truncation", "flaky_output")

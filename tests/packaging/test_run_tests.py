@@ -211,7 +211,7 @@ def test_a_file_depends_on_what_it_imports_and_names_and_on_the_data_next_to_tha
 def test_the_tests_of_an_environment_do_not_depend_on_the_hub_or_on_another_environment(graph: ModuleType) -> None:
     closure = graph.ImportGraph(ROOT).closure(ROOT / "tests/environments/test_countdown.py")
     assert Path("environments/ludus/environments/countdown/environment.py") in closure
-    assert Path("server/ludus/server/runtime/host.py") in closure
+    assert Path("server/ludus/server/hosting/host.py") in closure
     assert [
         path for path in closure if path.parts[2:4] == ("hub",) or "/sql/" in str(path) or "/hub/" in str(path)
     ] == []

@@ -13,9 +13,9 @@ from ludus.server import ServerLimits
 from ludus.server.auth.limits import TokenLimits
 from ludus.server.auth.quotas import Quotas
 from ludus.server.auth.tokens import TokenFile, TokenRecord, TokenStore, new_token
-from ludus.server.runtime.journal import Journal
-from ludus.server.web.serve import LudusServer, serving
-from ludus.server.web.settings import ServerSettings
+from ludus.server.durability.journal import Journal
+from ludus.server.serving.serve import LudusServer, serving
+from ludus.server.serving.settings import ServerSettings
 
 SCOPES = (Scope.TASKS_READ, Scope.EPISODES_RUN, Scope.REWARDS_READ)
 

@@ -18,8 +18,8 @@ from ludus.protocol.identifiers import STEP_META_KEY
 from ludus.protocol.methods import GRADE, START, STEP
 from ludus.server.auth.limits import TokenLimits
 from ludus.server.auth.quotas import Account
-from ludus.server.runtime.journal import MemoryJournal
-from ludus.server.runtime.places import survey
+from ludus.server.durability.journal import MemoryJournal
+from ludus.server.hosting.places import survey
 
 
 @pytest.mark.requirement("QUO-1")

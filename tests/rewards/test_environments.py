@@ -14,9 +14,9 @@ from ludus.protocol.errors import AuthoringError
 from ludus.protocol.methods import Scope
 from ludus.server import Environment, EpisodeHost, Private, Result, Task, tool
 from ludus.server.auth.principal import Principal
+from ludus.server.hosting.host import redacted
 from ludus.server.rewards import Attempt, FromTask, Rubric, TakenStep, ToolCalled, Verdict, check, metric, reward
 from ludus.server.rewards.attempt import resolve
-from ludus.server.runtime.host import redacted
 
 Host = Callable[[type[Environment[Any]]], Awaitable[Any]]
 

@@ -18,8 +18,8 @@ from ludus.client import TrajectoryWriter, connect, read_trajectories, rollout_a
 from ludus.protocol import Answer, Call, EpisodeLimits
 from ludus.protocol.errors import EnvironmentNotFound, ParseError
 from ludus.server import Environment, Private, Result, Task, tool
+from ludus.server.hosting.rescoring import Summary, classes_for, read_stored, rescore
 from ludus.server.rewards import Attempt, Rubric, ToolCalled, ToolNotCalled, Verdict, check, metric, reward
-from ludus.server.rewards.rescoring import Summary, classes_for, read_stored, rescore
 
 LUDUS = Path(sys.executable).with_name("ludus")
 

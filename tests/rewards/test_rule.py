@@ -14,6 +14,7 @@ import pytest
 
 import ludus.server.rewards as rewards
 from ludus.sandbox.errors import SandboxFailed
+from ludus.server.execution.clock import CLOCK, Clock
 from ludus.server.rewards import (
     Attempt,
     CallOrder,
@@ -58,7 +59,6 @@ from ludus.server.rewards import (
     check,
 )
 from ludus.server.rewards.checklist import ItemCheck
-from ludus.server.runtime.clock import CLOCK, Clock
 
 pytestmark = pytest.mark.timeout(600)
 

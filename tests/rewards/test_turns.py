@@ -19,8 +19,8 @@ from ludus.protocol.errors import AuthoringError, InvalidParams, KeyConflict
 from ludus.protocol.items import CallItem, MalformedCall, text_message
 from ludus.server import Environment, EpisodeHost, EpisodeLimits, Noise, Result, Task, ToolError, tool, with_noise
 from ludus.server.auth.principal import Principal
+from ludus.server.hosting.rescoring import read_stored, rescore
 from ludus.server.rewards import TakenStep, TakenTurn, Verdict, check, metric, reward
-from ludus.server.rewards.rescoring import read_stored, rescore
 
 OPEN = Principal.open()
 GATES: dict[str, asyncio.Event] = {}

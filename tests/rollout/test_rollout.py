@@ -28,7 +28,7 @@ from ludus.client.rollouts import episode_seed
 from ludus.protocol.errors import ConnectionFailed, InvalidParams, SplitNotFound, Unsupported
 from ludus.protocol.items import MalformedCall
 from ludus.server import Answer, Call, Environment, EpisodeLimits, Private, Result, Split, StepResult, Task, tool
-from ludus.server.web.serve import LudusServer, serving
+from ludus.server.serving.serve import LudusServer, serving
 from ludus.validation.oracle import OraclePolicy
 
 Remote = Callable[..., Awaitable[RemoteEnvironment]]

@@ -22,8 +22,8 @@ from ludus.protocol import episodes as e
 from ludus.protocol import errors as err
 from ludus.server import Environment, EpisodeHost, Result, ServerLimits, Split, tool
 from ludus.server.auth.principal import Principal
-from ludus.server.runtime import user_code
-from ludus.server.runtime.dispatch import dispatch
+from ludus.server.execution import user_code
+from ludus.server.hosting.dispatch import dispatch
 from ludus.server.tasks import service
 
 Start = Callable[..., Awaitable[EpisodeHost]]

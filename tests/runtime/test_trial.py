@@ -9,9 +9,9 @@ import pytest
 from ludus.protocol.errors import AuthoringError
 from ludus.protocol.rewards import Reward
 from ludus.server import Environment, EpisodeHost, Task, tool
-from ludus.server.runtime.trial import try_environments
-from ludus.server.web.serve import serving
-from ludus.server.web.settings import ServerSettings
+from ludus.server.hosting.trial import try_environments
+from ludus.server.serving.serve import serving
+from ludus.server.serving.settings import ServerSettings
 
 
 class Plain(Environment[Task]):

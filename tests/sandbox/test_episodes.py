@@ -28,8 +28,8 @@ from ludus.sandbox.cgroups import Groups
 from ludus.sandbox.stale import is_alive, kill_stale_processes, owner_of, remove_left_behind
 from ludus.server import Environment, EpisodeHost, Private, Split, Task, tool
 from ludus.server.auth.principal import Principal
+from ludus.server.serving.serve import serving
 from ludus.server.tasks.loading import load_environment
-from ludus.server.web.serve import serving
 
 ROOT = Path(__file__).parents[2]
 Start = Callable[..., Awaitable[EpisodeHost]]
@@ -279,7 +279,7 @@ def test_serving_ends_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
         "class E(Environment[Task]):\n  splits = {'train': [Task(id='1')]}\n"
         "  sandbox_settings = SandboxSettings(provider='nowhere')\n"
         "  def prompt(self): return 'x'\n  def grade(self, answer): return 1\n"
-        "from ludus.server.web.serve import run; from ludus.server.web.settings import ServerSettings\n"
+        "from ludus.server.serving.serve import run; from ludus.server.serving.settings import ServerSettings\n"
         "try: run([E], ServerSettings(port=0))\n"
         "except Exception as error: print('REFUSED', type(error).__name__, error)"
     )

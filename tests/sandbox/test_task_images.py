@@ -24,8 +24,8 @@ from ludus.client import connect
 from ludus.protocol.episodes import StepResult
 from ludus.protocol.errors import LudusError, Unsupported
 from ludus.sandbox import SandboxUnsupported
+from ludus.server.serving.serve import serving
 from ludus.server.tasks.loading import load_environment
-from ludus.server.web.serve import serving
 
 docker = pytest.importorskip("docker", reason="the extra `docker` is not installed")
 

@@ -18,7 +18,7 @@ from ludus.protocol.errors import AuthoringError, EnvironmentFailed
 from ludus.server import Environment, EpisodeHost, Match, tool
 from ludus.server.auth.principal import Principal
 from ludus.server.authoring.seats import SeatedEnvironment
-from ludus.server.runtime.journal import Ended, Entry, Journal, MemoryJournal
+from ludus.server.durability.journal import Ended, Entry, Journal, MemoryJournal
 from ludus.server.tasks.catalog import publish
 
 Host = Callable[..., Awaitable[EpisodeHost]]

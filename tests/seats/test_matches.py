@@ -17,7 +17,7 @@ from ludus.protocol import text_of
 from ludus.protocol.episodes import EpisodeLimits
 from ludus.protocol.errors import EpisodeEnded, EpisodeFailed, InvalidParams, Unsupported
 from ludus.protocol.lifecycle import EndReason
-from ludus.server.web.serve import LudusServer
+from ludus.server.serving.serve import LudusServer
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from conformance_peer import ChannelPeer, McpPeer, OrsPeer, Peer
 
 from ludus.server import ServerLimits
 from ludus.server.auth.tokens import TokenFile, new_token
-from ludus.server.web.serve import LudusServer
+from ludus.server.serving.serve import LudusServer
 
 Connect = Callable[..., Peer]
 LIMITS = ServerLimits(grace_seconds=0.3, tool_seconds=20.0)

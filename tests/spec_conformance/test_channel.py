@@ -17,8 +17,8 @@ from waiting import wait_until
 from ludus.client.transports.channel import ChannelWire
 from ludus.protocol import episodes, methods
 from ludus.server import ServerLimits
+from ludus.server.serving.serve import LudusServer
 from ludus.server.transports import channel as server_channel
-from ludus.server.web.serve import LudusServer
 
 Connect = Callable[..., Any]
 Serve = Callable[..., Awaitable[LudusServer]]

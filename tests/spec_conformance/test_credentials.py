@@ -19,8 +19,8 @@ from waiting import wait_until
 from ludus.protocol import episodes, errors, methods
 from ludus.server import ServerLimits
 from ludus.server.auth.tokens import TokenFile, new_token, write_token_file
-from ludus.server.web.serve import LudusServer, ServeError, build
-from ludus.server.web.settings import ServerSettings
+from ludus.server.serving.serve import LudusServer, ServeError, build
+from ludus.server.serving.settings import ServerSettings
 
 Connect = Callable[..., Any]
 Serve = Callable[..., Awaitable[LudusServer]]

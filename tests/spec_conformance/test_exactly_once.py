@@ -12,8 +12,8 @@ from conformance_peer import Peer, RpcError
 from waiting import wait_until
 
 from ludus.server import ServerLimits
-from ludus.server.runtime.journal import Asked, MemoryJournal
-from ludus.server.web.serve import LudusServer
+from ludus.server.durability.journal import Asked, MemoryJournal
+from ludus.server.serving.serve import LudusServer
 
 Connect = Callable[..., Peer]
 START: dict[str, Any] = {"environment": "workshop", "split": "train", "index": 0}

@@ -13,7 +13,7 @@ from waiting import wait_until
 
 from ludus.server import EpisodeHost, ServerLimits
 from ludus.server.auth.principal import Principal
-from ludus.server.web.serve import LudusServer
+from ludus.server.serving.serve import LudusServer
 
 Connect = Callable[..., Peer]
 Serve = Callable[..., Awaitable[LudusServer]]

@@ -19,7 +19,7 @@ from ludus.client.transports.mcp import McpWire
 from ludus.protocol import episodes, errors, methods
 from ludus.protocol.identifiers import EXTENSION_VERSION
 from ludus.protocol.modules import Module
-from ludus.server.web.serve import LudusServer
+from ludus.server.serving.serve import LudusServer
 
 Connect = Callable[..., Any]
 SUPPORT = Path(__file__).resolve().parents[1] / "support"

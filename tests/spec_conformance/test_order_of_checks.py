@@ -12,7 +12,7 @@ import pytest
 from conformance_peer import McpPeer, Peer, RpcError
 
 from ludus.server import ServerLimits
-from ludus.server.web.serve import LudusServer
+from ludus.server.serving.serve import LudusServer
 
 Connect = Callable[..., Any]
 Serve = Callable[..., Awaitable[LudusServer]]

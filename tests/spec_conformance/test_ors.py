@@ -10,7 +10,7 @@ import conformance_world as world
 import pytest
 from conformance_peer import OrsPeer, validate
 
-from ludus.server.web.serve import LudusServer
+from ludus.server.serving.serve import LudusServer
 
 Connect = Callable[..., Any]
 

@@ -17,8 +17,8 @@ from ludus.client.transports.channel import ChannelWire
 from ludus.client.transports.mcp import McpWire
 from ludus.protocol import episodes, errors, methods
 from ludus.server import ServerLimits
-from ludus.server.runtime.journal import Asked, MemoryJournal
-from ludus.server.web.serve import LudusServer
+from ludus.server.durability.journal import Asked, MemoryJournal
+from ludus.server.serving.serve import LudusServer
 
 Serve = Callable[..., Awaitable[LudusServer]]
 Kind = Literal["channel", "mcp"]

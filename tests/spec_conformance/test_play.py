@@ -14,7 +14,7 @@ from conformance_peer import LEGACY, MODERN, McpPeer, Peer, RpcError
 from waiting import wait_until
 
 from ludus.server import ServerLimits
-from ludus.server.web.serve import LudusServer
+from ludus.server.serving.serve import LudusServer
 
 Connect = Callable[..., Any]
 Serve = Callable[..., Awaitable[LudusServer]]

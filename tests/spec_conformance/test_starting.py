@@ -10,8 +10,8 @@ import pytest
 from conformance_peer import Peer, RpcError
 from waiting import wait_until
 
-from ludus.server.runtime.journal import Asked, MemoryJournal
-from ludus.server.web.serve import LudusServer
+from ludus.server.durability.journal import Asked, MemoryJournal
+from ludus.server.serving.serve import LudusServer
 
 START: dict[str, Any] = {"environment": "workshop", "split": "train"}
 

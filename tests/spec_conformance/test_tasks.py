@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from conformance_peer import Peer, RpcError
 
-from ludus.server.web.serve import LudusServer
+from ludus.server.serving.serve import LudusServer
 
 TRAIN: dict[str, Any] = {"environment": "workshop", "split": "train"}
 

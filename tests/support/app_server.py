@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from ludus.server.web.app import LudusApp
-from ludus.server.web.serve import LudusServer
-from ludus.server.web.settings import ServerSettings
+from ludus.server.serving.app import LudusApp
+from ludus.server.serving.serve import LudusServer
+from ludus.server.serving.settings import ServerSettings
 
 
 @asynccontextmanager

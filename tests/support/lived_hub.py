@@ -24,9 +24,9 @@ from verified_hub import VerifiedHub
 
 from ludus.registry.types.people import USUAL_SCOPES, HubScope, NewToken
 from ludus.registry.types.signing import public_key
-from ludus.server.runtime.journal import MemoryJournal
-from ludus.server.web.serve import serving
-from ludus.server.web.settings import ServerSettings
+from ludus.server.durability.journal import MemoryJournal
+from ludus.server.serving.serve import serving
+from ludus.server.serving.settings import ServerSettings
 
 COIN, SECRET, LOCKS, GAMES = "alice/coin", "alice/secret", "ada/locks", "ada/games"
 """A package with two versions, a private one, one with boards of results, and one with boards of matches."""

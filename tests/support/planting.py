@@ -13,7 +13,7 @@ from worlds import Playground
 
 from ludus.conformance import CHECKS, Report
 from ludus.server import Environment
-from ludus.server.web.app import LudusApp
+from ludus.server.serving.app import LudusApp
 
 Plant = Callable[[LudusApp], ASGIApp | None]
 CheckPlanted = Callable[..., Awaitable[Report]]

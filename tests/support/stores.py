@@ -11,8 +11,8 @@ from typing import Protocol
 
 from postgres_server import PostgresServer, name_of
 
-from ludus.server.runtime.journal import Journal, Sync
-from ludus.server.runtime.journals import open_journal
+from ludus.server.durability.journal import Journal, Sync
+from ludus.server.durability.journals import open_journal
 
 KINDS = ("sqlite", "postgres")
 

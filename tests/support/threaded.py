@@ -10,8 +10,8 @@ from typing import Any
 
 from ludus.server import Environment
 from ludus.server.runtime.limits import ServerLimits
-from ludus.server.web.serve import LudusServer, serving
-from ludus.server.web.settings import ServerSettings
+from ludus.server.serving.serve import LudusServer, serving
+from ludus.server.serving.settings import ServerSettings
 
 
 @contextmanager

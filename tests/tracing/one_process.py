@@ -19,7 +19,7 @@ from ludus.protocol.actions import Call
 from ludus.sandbox import SandboxSettings
 from ludus.server import Environment, Task, tool
 from ludus.server.rewards.judges.endpoint import Endpoint
-from ludus.server.web.serve import serving
+from ludus.server.serving.serve import serving
 
 exporter = InMemorySpanExporter()
 provider = TracerProvider()

@@ -91,8 +91,9 @@ for wire in ("auto", "channel", "mcp", "ors"):
     ludus.client.connect("http://127.0.0.1:9", wire=wire)
 """
 SERVER = """
-import ludus.environments.guess_number, ludus.sandbox, ludus.server.web.serve
-ludus.server.web.serve.build([ludus.environments.guess_number.GuessNumber], ludus.server.web.serve.ServerSettings(), {})
+import ludus.environments.guess_number, ludus.sandbox
+from ludus.server.serving import serve
+serve.build([ludus.environments.guess_number.GuessNumber], serve.ServerSettings(), {})
 """
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from ludus.server.authoring.environment import Environment
+from ludus.server.serving.serve import LudusServer, serving
+from ludus.server.serving.settings import ServerSettings
 from ludus.server.tasks.loading import load_environment
-from ludus.server.web.serve import LudusServer, serving
-from ludus.server.web.settings import ServerSettings
 
 YARD = Path(__file__).with_name("yard.py")
 PATIENCE = 10.0

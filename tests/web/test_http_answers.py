@@ -14,8 +14,8 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 from worlds import Playground
 
+from ludus.server.serving.serve import LudusServer
 from ludus.server.web.http_answers import JOINED_BYTES, WholeAnswers
-from ludus.server.web.serve import LudusServer
 
 Serve = Callable[..., Awaitable[LudusServer]]
 DEFAULTS = [(b"date", b"Sun, 22 Nov 2026 12:00:00 GMT"), (b"x-content-type-options", b"nosniff")]

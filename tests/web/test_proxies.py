@@ -14,9 +14,9 @@ from pydantic import ValidationError
 from ludus.protocol.episodes import StartParams
 from ludus.server.auth.principal import Principal
 from ludus.server.auth.tokens import TokenFile, new_token
+from ludus.server.serving.serve import ServeError, build
+from ludus.server.serving.settings import ServerSettings
 from ludus.server.web.proxies import ProxyRules, forwarded, parse_network, parse_public_url
-from ludus.server.web.serve import ServeError, build
-from ludus.server.web.settings import ServerSettings
 
 Start = Callable[..., Awaitable[Any]]
 TOKEN, RECORD = new_token("trainer", ("tasks:read", "episodes:run", "rewards:read"))

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from ludus.server.web.reload import source_of, stamps_of
+from ludus.server.serving.reload import source_of, stamps_of
 
 SOURCE = """
 from ludus.server import Environment, Task

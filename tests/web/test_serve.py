@@ -21,8 +21,8 @@ from waiting import wait_until
 
 from ludus.cli import main
 from ludus.server.auth.tokens import TokenFile, new_token, write_token_file
-from ludus.server.web.serve import ServeError, build
-from ludus.server.web.settings import ServerSettings
+from ludus.server.serving.serve import ServeError, build
+from ludus.server.serving.settings import ServerSettings
 
 SECRET = "hunter2-but-longer"
 PATIENCE = 20.0
@@ -195,7 +195,8 @@ async def test_a_second_signal_exits_at_once(serve: Serve, channel: Open) -> Non
 async def test_a_third_signal_does_not_wait_for_what_the_second_one_holds() -> None:
     program = """
 import logging, os, signal, types
-from ludus.server.web import logs, serve
+from ludus.server.web import logs
+from ludus.server.serving import serve
 
 class Interrupted:
     def stop(self):

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from ludus.server import Environment, Task, tool
-from ludus.server.web import logs, serve
-from ludus.server.web.serve import serving
-from ludus.server.web.settings import ServerSettings
+from ludus.server.serving import serve
+from ludus.server.serving.serve import serving
+from ludus.server.serving.settings import ServerSettings
+from ludus.server.web import logs
 
 
 class Waiting(Environment[Task]):

@@ -13,7 +13,7 @@ import pytest
 from ludus.protocol.episodes import StartParams
 from ludus.server.auth.principal import Principal
 from ludus.server.auth.tokens import TokenFile, new_token
-from ludus.server.runtime.sqlite_journal import SqliteJournal
+from ludus.server.durability.sqlite_journal import SqliteJournal
 
 Start = Callable[..., Awaitable[Any]]
 SCOPES = ("tasks:read", "episodes:run", "rewards:read")

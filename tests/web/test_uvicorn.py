@@ -19,9 +19,9 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import Server, ServerState
 
 from ludus.server import Environment, Task
+from ludus.server.serving.serve import LudusServer, serving
 from ludus.server.web.delivery import WatchedHttpProtocol
 from ludus.server.web.http_protocol import BoundedHttpProtocol
-from ludus.server.web.serve import LudusServer, serving
 
 OWN = {
     "hand_over", "watch", "holds_back", "sweep", "end", "stop", "waits_since", "declined_upgrade", "on_chunk_header",

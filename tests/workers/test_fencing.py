@@ -11,8 +11,8 @@ import aiohttp
 import pytest
 from worker_servers import PATIENCE, WORLD
 
-from ludus.server.web.serve import ServeError
-from ludus.server.web.settings import ServerSettings
+from ludus.server.serving.serve import ServeError
+from ludus.server.serving.settings import ServerSettings
 from ludus.server.workers.child import FENCED
 from ludus.server.workers.orders import END_PATH, LOAD_PATH, Order, mark_of
 from ludus.server.workers.processes import LocalLauncher, LocalProcess

@@ -15,7 +15,7 @@ from worker_servers import PATIENCE, WorkersServer
 from ludus.client import Episode, connect, text_of
 from ludus.protocol.errors import EpisodeNotFound, ShuttingDown
 from ludus.protocol.workers import worker_of
-from ludus.server.web.settings import ServerSettings
+from ludus.server.serving.settings import ServerSettings
 from ludus.server.workers.placements import Placements
 from ludus.server.workers.pool import Pool, State, Worker
 from ludus.server.workers.scaling import Scaler

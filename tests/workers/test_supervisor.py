@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from ludus.server.web.serve import listen
-from ludus.server.web.settings import ServerSettings
+from ludus.server.serving.serve import listen
+from ludus.server.serving.settings import ServerSettings
 from ludus.server.workers import supervisor, tending
 from ludus.server.workers.orders import Load
 from ludus.server.workers.parent import Answers

@@ -4,7 +4,7 @@ Commands are found through the entry-point group `ludus.commands`, the built-in 
 An entry point's value is a function `register(app: typer.Typer) -> None` that adds one or more commands to `app`:
 
     [project.entry-points."ludus.commands"]
-    server = "ludus.server.web.commands:register"        # the entry point's own name has no meaning
+    server = "ludus.server.commands.serve:register"        # the entry point's own name has no meaning
 
     # ludus/server/web/commands.py
     COMMANDS: Final = {"serve": "Serve environments.", "token": "Make and list tokens."}

@@ -18,9 +18,9 @@ from ludus.protocol.rewards import Reward
 from ludus.protocol.text import truncate
 
 if TYPE_CHECKING:  # the extra `server` may be missing
+    from ludus.server.recovery.recorded import Recorded
+    from ludus.server.recovery.reexecution import Departure, Repeated
     from ludus.server.runtime.episode import StepRecord
-    from ludus.server.runtime.recorded import Recorded
-    from ludus.server.runtime.reexecution import Departure, Repeated
 
 SHOWN_CHARS: Final = 400
 """The most characters of a value that are shown, unless all of it is asked for."""

@@ -22,7 +22,7 @@ from ludus.protocol.errors import LudusError
 from ludus.protocol.text import truncate
 
 if TYPE_CHECKING:  # the extra `server` may be missing
-    from ludus.server.runtime.reexecution import Reexecution
+    from ludus.server.recovery.reexecution import Reexecution
 
 T = TypeVar("T")
 

@@ -16,8 +16,8 @@ from ludus.protocol.errors import EnvironmentNotFound, LudusError, Unsupported
 from ludus.protocol.text import shorten_traceback
 
 if TYPE_CHECKING:  # imported where needed, so that a missing extra `server` gives the command that installs it
-    from ludus.server.runtime.recorded import Recorded
-    from ludus.server.runtime.reexecution import Reexecution
+    from ludus.server.recovery.recorded import Recorded
+    from ludus.server.recovery.reexecution import Reexecution
 
 COMMANDS: Final = {"replay": "Execute a recorded episode again, and show where it departs from its journal."}
 
@@ -88,8 +88,8 @@ def replay(
 
 
 def _read(journal: str) -> list[Recorded]:
-    from ludus.server.runtime.journal import JournalUnusable
-    from ludus.server.runtime.recorded import read_recorded
+    from ludus.server.durability.journal import JournalUnusable
+    from ludus.server.recovery.recorded import read_recorded
 
     try:
         return read_recorded(journal)
@@ -98,7 +98,7 @@ def _read(journal: str) -> list[Recorded]:
 
 
 def _find(episodes: list[Recorded], name: str) -> Recorded:
-    from ludus.server.runtime.recorded import find_recorded
+    from ludus.server.recovery.recorded import find_recorded
 
     try:
         return find_recorded(episodes, name)
@@ -141,7 +141,7 @@ def open_reexecution(chosen: Recorded, env: str | None) -> Reexecution:
         BadParameter: the environment is not found, or the episode cannot be executed again.
         AuthoringError: the environment cannot be loaded.
     """
-    from ludus.server.runtime.reexecution import Reexecution
+    from ludus.server.recovery.reexecution import Reexecution
     from ludus.server.tasks.loading import load_environment
     from ludus.validation.local_environments import installed_class
 

@@ -17,8 +17,8 @@ from ludus.testing.environment import Failures, LocalEnvironment
 
 try:
     from ludus.server import Environment
+    from ludus.server.serving.serve import serving
     from ludus.server.tasks.loading import load_environment
-    from ludus.server.web.serve import serving
 except ModuleNotFoundError as error:
     raise missing_extra(error, "server") from None
 

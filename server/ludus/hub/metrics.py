@@ -2,8 +2,8 @@
 
 `Observer` times every request and counts it by route, which is a pattern such as `/{owner}/{name}` and never a path
 that a client chose; with OpenTelemetry's variables set, it also makes a span of each. `HubMetrics` collects these and
-what the parts of the hub count, on request. Names are like those of servers (`ludus.server.web.metrics`): base units,
-and `_total` for counters.
+what the parts of the hub count, on request. Names are like those of servers (`serving/metrics.py`): base units, and
+`_total` for counters.
 """
 
 from __future__ import annotations

@@ -18,9 +18,9 @@ from ludus.hub.app import create_hub
 from ludus.hub.endpoints.upgrades import channels_of
 from ludus.hub.seed import seed
 from ludus.hub.settings import HubSettings
+from ludus.server.serving.serve import HEADERS, listen
 from ludus.server.web import logs
 from ludus.server.web.http_protocol import BoundedHttpProtocol, run_timeout_sweeper
-from ludus.server.web.serve import HEADERS, listen
 
 GRACE_SECONDS = 10
 """How long running requests may go on when the hub stops."""

@@ -18,9 +18,9 @@ from ludus.hub.results.limits import ResultLimits
 from ludus.hub.results.matches.limits import MatchLimits
 from ludus.hub.training.limits import TrainingLimits
 from ludus.hub.verified.settings import VerifiedSettings
+from ludus.server.serving.settings import is_loopback
 from ludus.server.web.guard import LOOPBACK_HOSTS, Origins
 from ludus.server.web.proxies import parse_public_url
-from ludus.server.web.settings import is_loopback
 
 MEGABYTE = 1024 * 1024
 

@@ -33,12 +33,13 @@ try:
     from ludus.server.authoring.environment import Environment, Toolset
     from ludus.server.authoring.generation import HeldOutTask
     from ludus.server.authoring.noise import Noise
-    from ludus.server.authoring.results import Result, ToolError
+    from ludus.server.authoring.results import Result
     from ludus.server.authoring.seats import Match, SeatedEnvironment
     from ludus.server.authoring.splits import Split
     from ludus.server.authoring.tools import StepContext, tool
     from ludus.server.authoring.worlds import WorldEnvironment
-    from ludus.server.runtime.host import EpisodeHost
+    from ludus.server.execution.errors import ToolError
+    from ludus.server.hosting.host import EpisodeHost
     from ludus.server.runtime.limits import ServerLimits
     from ludus.server.tasks.noisy import with_noise
 except ModuleNotFoundError as error:

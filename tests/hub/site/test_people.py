@@ -22,7 +22,7 @@ from ludus.hub.site.plays import Play, PlayLimits, Plays, PlayTarget
 from ludus.hub.site.rollouts import Rollouts
 from ludus.protocol.errors import NotFound, PayloadTooLarge
 from ludus.server.auth.tokens import TokenFile, new_token, write_token_file
-from ludus.server.web.serve import serving
+from ludus.server.serving.serve import serving
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,7 @@ from ludus.protocol.actions import Answer, Call
 from ludus.sandbox import RunResult, Sandbox, SandboxSettings
 from ludus.sandbox.errors import SandboxFileError
 from ludus.server import Environment, EpisodeLimits, Result, Reward, StepResult, Task, ToolError, tool
-from ludus.server.runtime.clock import current_clock
+from ludus.server.execution.clock import current_clock
 
 _CHUNK: Final = 60_000
 """Characters of one command that the oracle uses to write its files."""

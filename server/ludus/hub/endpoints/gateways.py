@@ -23,8 +23,8 @@ from ludus.server.workers.pool import Pool, Worker, lost
 if TYPE_CHECKING:
     from ludus.hub.endpoints.neighbors import Neighbors, PassedClient
     from ludus.hub.endpoints.servers import ReleaseServer
+    from ludus.server.serving.settings import ServerSettings
     from ludus.server.web.delivery import Delivery
-    from ludus.server.web.settings import ServerSettings
     from ludus.server.workers.requests import Request
     from ludus.server.workers.roles import Client
     from ludus.server.workers.routing import Target

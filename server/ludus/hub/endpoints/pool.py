@@ -25,7 +25,7 @@ from ludus.registry.types.errors import PackageNotFound, VersionBlocked
 from ludus.sandbox import find_provider
 from ludus.sandbox.errors import SandboxUnavailable
 from ludus.sandbox.stale import remove_left_behind
-from ludus.server.web.settings import ServerSettings
+from ludus.server.serving.settings import ServerSettings
 
 if TYPE_CHECKING:
     from ludus.hub.blocking.watch import BlockWatch

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from ludus.server.web.settings import ServerSettings
+from ludus.server.serving.settings import ServerSettings
 from ludus.server.workers.pool import Pool, State, Worker
 from ludus.server.workers.scaling import Scaler
 

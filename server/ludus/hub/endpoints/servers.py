@@ -26,7 +26,7 @@ from ludus.hub.endpoints.replicas import Replicas
 from ludus.hub.endpoints.resources import grant
 from ludus.protocol.errors import InfrastructureFailed, LudusError, ShuttingDown
 from ludus.registry.types.errors import VersionBlocked
-from ludus.server.web.settings import ServerSettings
+from ludus.server.serving.settings import ServerSettings
 from ludus.server.workers.orders import Order
 from ludus.server.workers.pool import State, Worker
 from ludus.server.workers.tending import Tender

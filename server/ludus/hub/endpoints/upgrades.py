@@ -23,8 +23,8 @@ from ludus.hub.endpoints.neighbors import PeerWorker
 from ludus.hub.endpoints.passes import pass_of
 from ludus.protocol.errors import Forbidden, InternalError, InvalidRequest, LudusError, NotFound, Unauthenticated
 from ludus.protocol.identifiers import CHANNEL_PATH, CONTROL_PATH
+from ludus.server.serving.serve import HEADERS
 from ludus.server.web.guard import error_body, refusal_headers
-from ludus.server.web.serve import HEADERS
 from ludus.server.workers import upstream
 from ludus.server.workers.connection import ClientConnection
 from ludus.server.workers.routing import Place

@@ -21,9 +21,9 @@ from ludus.protocol.errors import AuthoringError
 from ludus.sandbox import Limits, Process, Sandbox, SandboxFileError, SandboxLimitReached
 from ludus.server.authoring.mcp_repair import usable_schema
 from ludus.server.authoring.mcp_stdio import Connection, McpConnection, McpServerEnded, Revision, open_process
-from ludus.server.authoring.results import ToolError
 from ludus.server.authoring.schema_tool import SchemaTool
 from ludus.server.authoring.tools import StepContext
+from ludus.server.execution.errors import ToolError
 
 log = logging.getLogger("ludus.server.episodes")
 

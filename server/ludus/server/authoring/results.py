@@ -20,13 +20,6 @@ Observation = str | Content | Sequence[str | Content]
 """What an agent sees: text, a block, or several of either."""
 
 
-class ToolError(Exception):
-    """Raised by a tool to refuse a call; the episode goes on.
-
-    The message becomes the observation.
-    """
-
-
 @dataclass(frozen=True, slots=True)
 class Result:
     """An observation with its reward, end flags and metadata for the trainer."""

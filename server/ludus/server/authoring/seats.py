@@ -21,8 +21,9 @@ from ludus.protocol.content import Content
 from ludus.protocol.rewards import Reward
 from ludus.protocol.tasks import Task
 from ludus.server.authoring.environment import Environment
-from ludus.server.authoring.results import ToolError, read_reward
+from ludus.server.authoring.results import read_reward
 from ludus.server.authoring.tools import StepContext, tool
+from ludus.server.execution.errors import ToolError
 
 TaskT = TypeVar("TaskT", bound=Task)
 

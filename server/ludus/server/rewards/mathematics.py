@@ -23,11 +23,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ludus.protocol.errors import AuthoringError
+from ludus.server.execution.clock import current_clock
 from ludus.server.rewards.attempt import Attempt, Selector, answer_of, resolve
 from ludus.server.rewards.nodes import Check
 from ludus.server.rewards.text import short
 from ludus.server.rewards.verdict import Verdict
-from ludus.server.runtime.clock import current_clock
 
 ANSWER_CHARS: Final = 10_000
 """The limit for answers; longer ones are not read and earn 0."""

@@ -31,18 +31,18 @@ from ludus.server.auth.quotas import Account
 from ludus.server.authoring.environment import Toolset
 from ludus.server.authoring.output_schema import OutputSchema
 from ludus.server.authoring.tools import EndedTool, Tool, ToolBase
+from ludus.server.durability.journal import Journal, OnDurable, Saved, Started
+from ludus.server.execution.clock import Clock
+from ludus.server.execution.threads import Home
 from ludus.server.rewards.attempt import Attempt, TakenStep, TakenTurn
-from ludus.server.runtime.clock import Clock
-from ludus.server.runtime.journal import Journal, OnDurable, Saved, Started
 from ludus.server.runtime.kept_episodes import KeptEpisodes, bytes_of_reward
-from ludus.server.runtime.threads import Home
 from ludus.server.tasks.catalog import SUBMIT_SPEC, Published
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
 
+    from ludus.server.matches.running_match import RunningMatch
     from ludus.server.runtime.limits import ServerLimits
-    from ludus.server.runtime.matches import RunningMatch
     from ludus.server.runtime.world_versions import Stay, Version
 
 ENDED_BYTES: Final = 4096

@@ -13,7 +13,7 @@ from ludus.common.incidents import new_incident
 from ludus.protocol.errors import EpisodeFailed, InternalError, KeyConflict, LudusError, ShuttingDown
 from ludus.protocol.model import WireModel
 
-log = logging.getLogger("ludus.server.runtime.host")
+log = logging.getLogger("ludus.server.hosting.host")
 T = TypeVar("T")
 
 

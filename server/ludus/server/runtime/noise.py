@@ -7,7 +7,7 @@ from collections import Counter
 
 from ludus.protocol.episodes import NoiseKind, StepResult
 from ludus.server.authoring.noise import Noise, NoiseEvent
-from ludus.server.runtime.clock import current_clock
+from ludus.server.execution.clock import current_clock
 from ludus.server.runtime.episode import Call, Episode, StepRecord
 
 

@@ -18,13 +18,14 @@ from ludus.protocol.rewards import Component, Reward, RewardEntry, total
 from ludus.sandbox.errors import CAUSED_INSIDE
 from ludus.server.authoring.environment import Environment
 from ludus.server.authoring.results import read_reward
+from ludus.server.execution import user_code
+from ludus.server.execution.clock import time_limit
+from ludus.server.execution.threads import Share, Threads
 from ludus.server.rewards.attempt import Attempt, TakenStep
 from ludus.server.rewards.binding import SCORING, Binding, ScoringContext
 from ludus.server.rewards.rubric import Rubric
-from ludus.server.runtime import turns, user_code
-from ludus.server.runtime.clock import time_limit
+from ludus.server.runtime import turns
 from ludus.server.runtime.episode import Call, Episode, StepRecord
-from ludus.server.runtime.threads import Share, Threads
 from ludus.server.tasks.catalog import Published
 
 POLICY_VARIABLE: Final = "LUDUS_POLICY_MODEL"

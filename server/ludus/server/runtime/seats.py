@@ -10,10 +10,10 @@ from ludus.protocol.lifecycle import EndReason
 from ludus.protocol.rewards import RewardEntry
 from ludus.server.authoring.results import read_content
 from ludus.server.authoring.tools import Tool
-from ludus.server.runtime import user_code
+from ludus.server.durability.journal import Ended, Journal
+from ludus.server.execution import user_code
+from ludus.server.matches.running_match import RunningMatch
 from ludus.server.runtime.episode import Call, Episode, StepRecord
-from ludus.server.runtime.journal import Ended, Journal
-from ludus.server.runtime.matches import RunningMatch
 from ludus.server.tasks.catalog import Published
 
 EndEpisode = Callable[[Episode, EndReason, EpisodeFailed | None], None]

@@ -13,17 +13,18 @@ from ludus.protocol.content import Message
 from ludus.protocol.errors import AuthoringError, EpisodeFailed, InvalidParams, LudusError, ShuttingDown
 from ludus.sandbox import EpisodeSandboxes, Sandboxes, SandboxUnsupported
 from ludus.server.authoring.environment import Toolset
-from ludus.server.authoring.results import ToolError, read_messages
+from ludus.server.authoring.results import read_messages
 from ludus.server.authoring.tools import ToolBase, options_of, task_tool
-from ludus.server.runtime import user_code
-from ludus.server.runtime.clock import time_limit
+from ludus.server.durability.journal import Saved
+from ludus.server.durability.snapshot_store import PartNotWritten
+from ludus.server.execution import user_code
+from ludus.server.execution.clock import time_limit
+from ludus.server.execution.errors import ToolError
+from ludus.server.execution.threads import Workers
 from ludus.server.runtime.episode import Episode
-from ludus.server.runtime.journal import Saved
 from ludus.server.runtime.seats import by_match
-from ludus.server.runtime.snapshot_store import PartNotWritten
 from ludus.server.runtime.snapshots import Snapshots
 from ludus.server.runtime.task_sandboxes import sandbox_of
-from ludus.server.runtime.threads import Workers
 from ludus.server.runtime.world_states import WorldStates
 from ludus.server.web.logs import episode_secrets
 

@@ -33,11 +33,11 @@ from ludus.protocol.errors import LudusError, ShuttingDown, Unsupported
 from ludus.sandbox.errors import CAUSED_INSIDE
 from ludus.sandbox.model import Snapshot
 from ludus.sandbox.stale import OWNER, remove_left_behind
-from ludus.server.runtime import user_code
+from ludus.server.durability.journal import Journal, Saved, committed
+from ludus.server.durability.snapshot_store import PartNotWritten, SnapshotFolder, SnapshotStore
+from ludus.server.execution import user_code
+from ludus.server.execution.threads import Workers
 from ludus.server.runtime.episode import Call, Episode, StepRecord
-from ludus.server.runtime.journal import Journal, Saved, committed
-from ludus.server.runtime.snapshot_store import PartNotWritten, SnapshotFolder, SnapshotStore
-from ludus.server.runtime.threads import Workers
 from ludus.server.tasks.catalog import Published
 
 log = logging.getLogger("ludus.server.runtime.snapshots")

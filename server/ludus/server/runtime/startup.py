@@ -10,9 +10,9 @@ from typing import Any
 from ludus.protocol.episodes import ToolSpec
 from ludus.protocol.errors import AuthoringError, LudusError
 from ludus.server.authoring.environment import Environment
-from ludus.server.runtime import user_code
-from ludus.server.runtime.clock import time_limit
-from ludus.server.runtime.threads import Workers
+from ludus.server.execution import user_code
+from ludus.server.execution.clock import time_limit
+from ludus.server.execution.threads import Workers
 from ludus.server.tasks.catalog import Published
 
 log = logging.getLogger("ludus.server.runtime.startup")

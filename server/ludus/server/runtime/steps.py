@@ -56,18 +56,20 @@ from ludus.protocol.lifecycle import EVENT_OF_REASON, EndReason, EpisodeStatus, 
 from ludus.protocol.rewards import RewardEntry, total
 from ludus.protocol.text import replace_surrogates
 from ludus.sandbox.errors import CAUSED_INSIDE
-from ludus.server.authoring.results import ToolError, read_result
+from ludus.server.authoring.results import read_result
 from ludus.server.authoring.tools import InvalidArguments, StepContext
-from ludus.server.runtime import scoring, turns, user_code
-from ludus.server.runtime.clock import CLOCK, Clock
+from ludus.server.durability.journal import Asked, CallNotWritten, Journal, Settled, check_writable, committed
+from ludus.server.execution import user_code
+from ludus.server.execution.clock import CLOCK, Clock
+from ludus.server.execution.errors import ToolError
+from ludus.server.execution.threads import Share, Workers
+from ludus.server.runtime import scoring, turns
 from ludus.server.runtime.episode import Call, Episode, StepRecord
-from ludus.server.runtime.journal import Asked, CallNotWritten, Journal, Settled, check_writable, committed
 from ludus.server.runtime.limits import ServerLimits
 from ludus.server.runtime.noise import disturbed
 from ludus.server.runtime.seats import in_match, in_turn
 from ludus.server.runtime.snapshots import Snapshots, saving
 from ludus.server.runtime.step_limits import NOT_RECEIVED, TOOL_NAME_CHARS, StepLimits
-from ludus.server.runtime.threads import Share, Workers
 from ludus.server.runtime.traced import traced
 from ludus.server.runtime.world_states import WorldStates
 from ludus.server.tasks.catalog import Published

@@ -11,14 +11,13 @@ from typing import Any
 
 from ludus.protocol.episodes import StepResult
 from ludus.sandbox.errors import CAUSED_INSIDE
-from ludus.server.runtime import user_code
+from ludus.server.execution import user_code
+from ludus.server.execution.threads import Workers
 from ludus.server.runtime.episode import Call, Episode, StepRecord
 from ludus.server.runtime.snapshots import Snapshots
-from ludus.server.runtime.threads import Workers
-from ludus.server.runtime.world_versions import Version
-from ludus.server.runtime.worlds import COMMITTING
+from ludus.server.runtime.world_versions import COMMITTING, Version
 
-log = logging.getLogger("ludus.server.runtime.worlds")
+log = logging.getLogger("ludus.server.worlds.worlds")
 
 
 class WorldStates:

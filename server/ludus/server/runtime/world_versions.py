@@ -5,9 +5,17 @@ from __future__ import annotations
 import time
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Final
 
 from ludus.protocol.episodes import EpisodeWorld
-from ludus.server.runtime.journal import WorldMade
+from ludus.protocol.lifecycle import EndReason
+from ludus.server.durability.journal import WorldMade
+
+COMMITTING: Final = frozenset(
+    {EndReason.COMPLETED, EndReason.SUBMITTED, EndReason.STEP_LIMIT, EndReason.OBSERVATION_LIMIT, EndReason.TRUNCATED}
+)
+"""The ends after which an episode's state becomes the next version of its world: those that come with the outcome of a
+call. A passed time limit may have cut a call off in its middle."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from ludus.server.authoring.seats import WAIT_TOOL, Match, SeatedEnvironment
 from ludus.server.authoring.splits import SPLIT_TYPES, Split
 from ludus.server.authoring.tools import Tool, collect, collect_shared
 from ludus.server.authoring.worlds import WorldEnvironment, check_no_seats_with_worlds, check_worlds
-from ludus.server.runtime import user_code
+from ludus.server.execution import user_code
 from ludus.server.tasks.curriculum import Curriculum
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,99}")

@@ -11,7 +11,7 @@ from typing import Final
 from ludus.protocol.episodes import ReportOutcomesParams
 from ludus.protocol.errors import KeyConflict
 from ludus.server.auth.principal import Principal
-from ludus.server.runtime.journal import Journal, Reported, Tallied, check_writable, committed
+from ludus.server.durability.journal import Journal, Reported, Tallied, check_writable, committed
 from ludus.server.tasks.catalog import Catalog
 
 KEPT: Final = 10_000

@@ -12,11 +12,11 @@ from ludus.protocol import episodes as e
 from ludus.protocol.errors import Forbidden, InvalidParams, TaskNotFound
 from ludus.protocol.methods import SPLIT_SCOPE_PREFIX
 from ludus.server.auth.principal import Principal
-from ludus.server.authoring.results import ToolError
 from ludus.server.authoring.splits import ENDLESS_INDEX_LIMIT, Split
-from ludus.server.runtime import user_code
-from ludus.server.runtime.journal import Journal
-from ludus.server.runtime.threads import Workers
+from ludus.server.durability.journal import Journal
+from ludus.server.execution import user_code
+from ludus.server.execution.errors import ToolError
+from ludus.server.execution.threads import Workers
 from ludus.server.tasks.catalog import Catalog, Published
 from ludus.server.tasks.reports import Reports
 

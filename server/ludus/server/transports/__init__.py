@@ -20,7 +20,7 @@ from ludus.server.runtime.limits import ServerLimits
 from ludus.server.web.guard import Origins, note_known
 
 if TYPE_CHECKING:
-    from ludus.server.runtime.host import EpisodeHost
+    from ludus.server.hosting.host import EpisodeHost
 
 _EVERYBODY: Final = Principal.open()
 _BEARER: Final = "bearer "

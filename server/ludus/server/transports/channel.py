@@ -51,8 +51,8 @@ from ludus.protocol.jsonrpc import RequestId
 from ludus.protocol.methods import METHODS, STEP
 from ludus.protocol.methods import Scope as MethodScope
 from ludus.protocol.workers import WORKER_PATH, WORKER_PATH_HEADER
-from ludus.server.runtime.dispatch import HANDLERS, check_params, dispatch, unexpected_error
-from ludus.server.runtime.host import redacted
+from ludus.server.hosting.dispatch import HANDLERS, check_params, dispatch, unexpected_error
+from ludus.server.hosting.host import redacted
 from ludus.server.web.guard import refuse
 from ludus.server.web.proxies import with_urls
 from ludus.server.web.turns import turns_of

@@ -23,18 +23,18 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ludus.common.heap import settle_heap, uncollected
 from ludus.protocol.errors import InvalidRequest, LudusError
+from ludus.server.serving.serve import LudusServer, build, listen, serve_app, uvicorn_config
 from ludus.server.tasks.loading import load_environments
 from ludus.server.tasks.noisy import all_with_noise
 from ludus.server.web import logs
 from ludus.server.web.guard import refuse
-from ludus.server.web.serve import LudusServer, build, listen, serve_app, uvicorn_config
 from ludus.server.workers.orders import END_PATH, HAND_OVER, LOAD_PATH, SERVE, Load, Order
 from ludus.server.workers.parent import Answers, follow_parent
 from ludus.server.workers.upstream import GATEWAY_HEADER
 
 if TYPE_CHECKING:
     from ludus.server.auth import TokenStore
-    from ludus.server.runtime.host import EpisodeHost
+    from ludus.server.hosting.host import EpisodeHost
 
 FENCED: Final = 71
 """The exit status of a worker that was ordered to end by its gateway, or not asked for its load for too long."""

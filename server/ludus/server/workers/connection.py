@@ -30,10 +30,10 @@ from ludus.protocol.errors import (
     PayloadTooLarge,
     to_wire,
 )
+from ludus.server.serving.serve import HEADERS
 from ludus.server.web.delivery import _unacknowledged
 from ludus.server.web.guard import error_body, error_headers, refusal_headers
 from ludus.server.web.http_protocol import DISCARDED_BYTES, refusal_bytes
-from ludus.server.web.serve import HEADERS
 from ludus.server.web.telemetry import route_of
 from ludus.server.web.turns import FairTransport
 from ludus.server.workers import upstream

@@ -31,7 +31,7 @@ from ludus.server.workers.upstream import GATEWAY_HEADER, ask
 from ludus.telemetry.tracing import from_environment
 
 if TYPE_CHECKING:
-    from ludus.server.web.settings import ServerSettings
+    from ludus.server.serving.settings import ServerSettings
     from ludus.server.workers.placements import Placements
     from ludus.server.workers.pool import Pool, Worker
     from ludus.server.workers.requests import Request

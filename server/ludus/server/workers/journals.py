@@ -5,9 +5,9 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from ludus.server.runtime.journals import open_database
-from ludus.server.web.serve import ServeError, journals_of_workers
-from ludus.server.web.settings import ServerSettings
+from ludus.server.durability.journals import open_database
+from ludus.server.serving.serve import ServeError, journals_of_workers
+from ludus.server.serving.settings import ServerSettings
 
 ENDINGS = ("", "-wal", "-shm")
 """How the names of an SQLite database's files end."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from ludus.protocol.errors import AuthoringError, ShuttingDown
-from ludus.server.runtime.journals import open_database
+from ludus.server.durability.journals import open_database
 from ludus.server.workers.notes import KEPT_SECONDS, MOST_NOTES, Note, Notes
 
 log = logging.getLogger("ludus.gateway")

@@ -7,7 +7,7 @@ from typing import Final
 
 from pydantic import BaseModel
 
-from ludus.server.web.settings import ServerSettings
+from ludus.server.serving.settings import ServerSettings
 
 SERVE: Final = "serve"
 """The line that lets a loaded process open its journal and serve."""

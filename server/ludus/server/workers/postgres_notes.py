@@ -17,7 +17,7 @@ from typing import Final, LiteralString
 import psycopg
 
 from ludus.protocol.errors import ShuttingDown
-from ludus.server.runtime.postgres import Database, reason
+from ludus.server.durability.postgres import Database, reason
 from ludus.server.workers.notes import KEPT_SECONDS, MOST_NOTES, Note
 
 log = logging.getLogger("ludus.gateway")

@@ -25,8 +25,8 @@ import secrets
 from pathlib import Path
 from typing import Any, Final
 
-from ludus.server.web.serve import ServeError
-from ludus.server.web.settings import ServerSettings
+from ludus.server.serving.serve import ServeError
+from ludus.server.serving.settings import ServerSettings
 from ludus.server.workers.orders import END_PATH, KILLED, Order, mark_of
 from ludus.server.workers.pool import Worker
 from ludus.server.workers.processes import Lines, LocalLauncher, NotStarted, Process, spawn, write_line

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
+from ludus.server.serving.settings import ServerSettings
 from ludus.server.web.arrivals import Arrivals
-from ludus.server.web.settings import ServerSettings
 from ludus.server.web.turns import FairTransport
 from ludus.server.workers.counts import GatewayCounts
 from ludus.server.workers.pool import Pool, Worker

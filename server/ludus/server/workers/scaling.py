@@ -17,7 +17,7 @@ from collections.abc import Callable, Container, Sequence
 from enum import Enum
 from typing import Final
 
-from ludus.server.web.settings import ServerSettings
+from ludus.server.serving.settings import ServerSettings
 from ludus.server.workers.pool import Pool, State, Worker
 
 log = logging.getLogger("ludus.supervisor")

@@ -31,8 +31,7 @@ from typing import Any, Final
 
 from ludus.protocol.errors import AuthoringError
 from ludus.sandbox.stale import OWNER, remove_left_behind
-from ludus.server.web import logs
-from ludus.server.web.serve import (
+from ludus.server.serving.serve import (
     ServeError,
     announce,
     give_up_output,
@@ -41,7 +40,8 @@ from ludus.server.web.serve import (
     read_tokens,
     unwritable,
 )
-from ludus.server.web.settings import ServerSettings
+from ludus.server.serving.settings import ServerSettings
+from ludus.server.web import logs
 from ludus.server.workers.gateway import Gateway
 from ludus.server.workers.journals import check_journals, file_of, forget_journal, workers_with_journals
 from ludus.server.workers.note_stores import open_notes
@@ -68,7 +68,7 @@ def run_workers(specs: Sequence[str], noise: Sequence[str], settings: ServerSett
         settings: the settings of the server; `workers` says how many.
 
     Raises:
-        ServeError: see `ludus.server.web.serve.run`; or a worker cannot start, or the journals do not fit.
+        ServeError: see `ludus.server.serving.serve.run`; or a worker cannot start, or the journals do not fit.
     """
     logs.configure(settings.log_format, settings.log_level)
     has_tokens = read_tokens(settings) is not None

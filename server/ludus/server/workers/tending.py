@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Final
 
 from ludus.common.backoff import Backoff
-from ludus.server.web.settings import ServerSettings
+from ludus.server.serving.settings import ServerSettings
 from ludus.server.workers.orders import LOAD_PATH, Load, Order
 from ludus.server.workers.pool import Ending, Pool, State, Worker
 from ludus.server.workers.processes import EXIT_SECONDS, Launcher, NotStarted, Process

@@ -22,7 +22,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from ludus.registry.types.errors import HubUnavailable
 from ludus.sandbox.network.allowlist import is_public
 from ludus.sandbox.network.proxy import is_own
-from ludus.server.web.settings import is_loopback
+from ludus.server.serving.settings import is_loopback
 
 SECONDS: Final = 10.0
 """How long a request may take, with its answer."""

@@ -20,7 +20,7 @@ from pydantic import (
 from ludus.hub.people.settings import Registration
 from ludus.hub.toml_settings import check_settings, read_toml
 from ludus.protocol.errors import AuthoringError
-from ludus.server.web.settings import is_loopback
+from ludus.server.serving.settings import is_loopback
 
 SECRET_VARIABLE: Final = "LUDUS_HUB_OPENID_SECRET"
 """The environment variable of the client's secret."""

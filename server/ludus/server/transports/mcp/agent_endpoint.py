@@ -48,7 +48,7 @@ from ludus.server.web.guard import note_known
 
 if TYPE_CHECKING:
     from ludus.server.auth import Claims
-    from ludus.server.runtime.host import EpisodeHost
+    from ludus.server.hosting.host import EpisodeHost
     from ludus.server.transports import TransportContext
 
 _CLAIMS: Final = "ludus.claims"

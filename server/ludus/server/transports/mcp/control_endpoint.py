@@ -20,7 +20,7 @@ from ludus.server.transports.mcp.server import Context, McpServer
 
 if TYPE_CHECKING:
     from ludus.server.auth.principal import Principal
-    from ludus.server.runtime.host import EpisodeHost
+    from ludus.server.hosting.host import EpisodeHost
     from ludus.server.transports import TransportContext
 
 _PRINCIPAL: Final = "ludus.principal"

@@ -21,14 +21,14 @@ from ludus.protocol.episodes import EnvironmentInfo, ListEnvironmentsResult, Sta
 from ludus.protocol.errors import LudusError, RequestError
 from ludus.protocol.identifiers import EXTENSION_ID
 from ludus.protocol.methods import GET_EPISODE, LIST_ENVIRONMENTS, START, Scope
-from ludus.server.runtime.dispatch import dispatch
+from ludus.server.hosting.dispatch import dispatch
 from ludus.server.transports.mcp.encoding import blocks, observation, prompt_text, refused, text_result, tool_result
 from ludus.server.transports.mcp.server import Context
 from ludus.server.web.proxies import address_seen
 
 if TYPE_CHECKING:
     from ludus.server.auth.principal import Principal
-    from ludus.server.runtime.host import EpisodeHost
+    from ludus.server.hosting.host import EpisodeHost
 
 _TEXT: Final = {"type": "string"}
 

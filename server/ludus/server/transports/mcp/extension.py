@@ -14,14 +14,14 @@ from ludus.protocol.identifiers import EXTENSION_ID, EXTENSION_VERSION
 from ludus.protocol.methods import METHODS
 from ludus.protocol.modules import Module
 from ludus.protocol.negotiation import Settings
-from ludus.server.runtime.dispatch import dispatch
+from ludus.server.hosting.dispatch import dispatch
 from ludus.server.transports.mcp.encoding import mcp_error
 from ludus.server.transports.mcp.server import Context, McpServer
 from ludus.server.web.proxies import with_urls
 
 if TYPE_CHECKING:
     from ludus.server.auth.principal import Principal
-    from ludus.server.runtime.host import EpisodeHost
+    from ludus.server.hosting.host import EpisodeHost
     from ludus.server.transports import TransportContext
 
 OFFERED_EVERYWHERE: Final = frozenset(

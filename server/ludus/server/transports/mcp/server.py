@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from ludus.protocol.identifiers import EXTENSION_ID, EXTENSION_VERSION
 from ludus.protocol.negotiation import Settings
-from ludus.server.runtime.dispatch import unexpected_error
+from ludus.server.hosting.dispatch import unexpected_error
 from ludus.server.transports.mcp.encoding import mcp_error
 from ludus.server.web.proxies import path_prefix
 from ludus.telemetry.tracing import TRACE_FIELDS, Tracing, from_environment

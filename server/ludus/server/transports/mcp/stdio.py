@@ -24,7 +24,7 @@ from ludus.server.transports.mcp.server import McpServer
 from ludus.server.transports.mcp.stdio_lines import bounded_stdio
 
 if TYPE_CHECKING:
-    from ludus.server.runtime.host import EpisodeHost
+    from ludus.server.hosting.host import EpisodeHost
 
 _OWNER: Final = Principal.open()
 _AGENT: Final = Principal("agent", frozenset({Scope.TASKS_READ, Scope.EPISODES_RUN}))

@@ -30,7 +30,7 @@ from ludus.protocol.errors import (
 )
 from ludus.protocol.identifiers import SUBMIT_TOOL
 from ludus.protocol.lifecycle import EVENT_OF_REASON, EndReason, Event
-from ludus.server.runtime.journal import check_writable
+from ludus.server.durability.journal import check_writable
 from ludus.server.transports.ors.encoding import (
     candidate,
     error_event,

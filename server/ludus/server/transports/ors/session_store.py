@@ -17,8 +17,8 @@ from ludus.server.transports.ors.repeats import Repeats
 from ludus.server.transports.ors.request import NOT_FOUND, HttpError
 
 if TYPE_CHECKING:
+    from ludus.server.hosting.host import EpisodeHost
     from ludus.server.runtime.episode import Episode, EpisodeView
-    from ludus.server.runtime.host import EpisodeHost
 
 DELETED: Final = "Session deleted"
 EXISTS: Final = "Session already exists"

@@ -1,0 +1,1 @@
+"""The commands of the server: `ludus serve` and those for its tokens, journals and stored rewards."""

@@ -1,0 +1,1 @@
+"""The host of episodes: what transports call, over the rooms below."""

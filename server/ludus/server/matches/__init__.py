@@ -1,0 +1,1 @@
+"""Matches: episodes of several seats that share one state."""

@@ -1,0 +1,1 @@
+"""A server as one process: its settings, its HTTP application over the transports, and its start and end."""
