@@ -64,7 +64,7 @@ SYSTEM = "You look things up in documents. " + PROSE * 14
 
 
 def make_renderer() -> Renderer:
-    from ludus.trainer.tiny import make_tokenizer
+    from ludus.trainer.core.tiny import make_tokenizer
 
     words = [
         f"{one} {other}" for text in (SYSTEM, OUTPUT) for one, other in zip(text.split(), text.split(), strict=True)

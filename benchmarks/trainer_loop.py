@@ -148,7 +148,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=80)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    from ludus.trainer.tiny import make_tiny_model
+    from ludus.trainer.core.tiny import make_tiny_model
 
     found: dict[str, list[tuple[float, int, float]]] = {"sync": [], "async": [], "trl": []}
     with tempfile.TemporaryDirectory() as name:

@@ -32,9 +32,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # not imported here: TRL's side reads this file without Ludus
+    from ludus.trainer.core.samples import TrainBatch
     from ludus.trainer.learning.learner import Learner
     from ludus.trainer.learning.losses import Objective
-    from ludus.trainer.samples import TrainBatch
 
 ROOT = Path(__file__).resolve().parent.parent
 TRL = ROOT / ".peers/trl/bin/python"
@@ -144,8 +144,8 @@ def load(case: Case) -> tuple[Learner, TrainBatch, Objective]:
     import torch
     from safetensors.torch import load_file
 
-    from ludus.trainer.config import EnvironmentConfig, ModelConfig, ParallelConfig, TrainConfig
-    from ludus.trainer.config_learning import OptimizerConfig
+    from ludus.trainer.core.config import EnvironmentConfig, ModelConfig, ParallelConfig, TrainConfig
+    from ludus.trainer.core.config_learning import OptimizerConfig
     from ludus.trainer.learning.learner import Learner
     from ludus.trainer.learning.losses import policy_objective
     from ludus.trainer.learning.model import load_model
@@ -189,7 +189,7 @@ def ours(case: Case) -> None:
 
 def recorded(flat: dict[str, Any]) -> Any:
     """The batch in the form of our learner: weights 1/N, so that the loss is the mean over all tokens."""
-    from ludus.trainer.samples import Sample, TrainBatch, TrainSample
+    from ludus.trainer.core.samples import Sample, TrainBatch, TrainSample
 
     lengths, prompts = flat["lengths"].tolist(), flat["prompts"].tolist()
     weight = 1 / (sum(lengths) - sum(prompts))
@@ -215,7 +215,7 @@ def prepare(case: Case, folder: Path) -> Case:
     from transformers import Qwen3Config, Qwen3ForCausalLM
     from transformers.utils.logging import disable_progress_bar
 
-    from ludus.trainer.tiny import make_tiny_model
+    from ludus.trainer.core.tiny import make_tiny_model
 
     disable_progress_bar()
     make_tiny_model(folder, hidden=case.hidden, layers=1, heads=case.heads)

@@ -22,7 +22,7 @@ from ludus.protocol.content import TextBlock
 from ludus.protocol.errors import AuthoringError, InfrastructureFailed
 from ludus.protocol.lifecycle import EndReason
 from ludus.protocol.rewards import Reward
-from ludus.sandbox.stale import OWNER
+from ludus.sandbox.core.stale import OWNER
 from ludus.server import Environment, Split
 from ludus.server.runtime.limits import ServerLimits
 from ludus.server.tasks.formats import parse_source, resolve

@@ -13,7 +13,7 @@ from scripted import call
 
 from ludus.gateway import Gateway, GatewayLimits
 from ludus.rendering import Renderer
-from ludus.trainer.tiny import make_tokenizer
+from ludus.trainer.core.tiny import make_tokenizer
 
 
 @pytest.fixture(scope="session")

@@ -27,7 +27,7 @@ from waiting import wait_until
 from ludus.client import connect
 from ludus.gateway import Gateway, GatewayLimits, HarnessEpisode, make_harness
 from ludus.rendering import Renderer
-from ludus.sandbox.stale import owner_of
+from ludus.sandbox.core.stale import owner_of
 
 suite = pytest.mark.suite("boxed-agents")
 pytestmark = pytest.mark.timeout(180)

@@ -14,13 +14,13 @@ from scripted import Playing, ScriptedEngine, call, make_config, playing
 
 from ludus.client.mix import open_mix, parse_mix
 from ludus.rendering import Renderer
-from ludus.trainer.config import TrainConfig
-from ludus.trainer.errors import ConfigError
+from ludus.trainer.core.config import TrainConfig
+from ludus.trainer.core.errors import ConfigError
+from ludus.trainer.core.settings import config_toml, mix_tables, read_config
+from ludus.trainer.core.tiny import make_tokenizer
 from ludus.trainer.report import write_report
 from ludus.trainer.rollouts.sampler import open_source
 from ludus.trainer.rollouts.summary import TaskSolved
-from ludus.trainer.settings import config_toml, mix_tables, read_config
-from ludus.trainer.tiny import make_tokenizer
 
 STAGES = {"kind": "stages", "stages": {"min_groups": 4, "window": 16, "until": 0.5, "rehearsal": 0.25}}
 PROGRESS = {"kind": "progress", "progress": {"min_groups": 2, "fast": 2, "slow": 8}}

@@ -13,7 +13,7 @@ from waiting import is_running, wait_until
 
 from ludus.rendering import Renderer, RenderingError, TemplateExceeded
 from ludus.rendering.bounded import SOURCE_CHARACTERS, TemplateBounds, TemplateProcess
-from ludus.trainer.tiny import make_tokenizer
+from ludus.trainer.core.tiny import make_tokenizer
 
 TOKENIZER = make_tokenizer((), 300)
 SOURCE = str(TOKENIZER.chat_template)

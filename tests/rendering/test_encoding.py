@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken
 
 from ludus.rendering.encoding import text_encoder
-from ludus.trainer.tiny import make_tokenizer
+from ludus.trainer.core.tiny import make_tokenizer
 
 BOARD = "\n".join(["1 2 3", ". X .", "O X O", "X O X"])
 

@@ -11,7 +11,7 @@ from token_play import ADD
 from ludus.protocol.actions import Call
 from ludus.protocol.items import CallItem
 from ludus.rendering import ChatMessage, Renderer
-from ludus.trainer.tiny import TEMPLATE as TINY
+from ludus.trainer.core.tiny import TEMPLATE as TINY
 
 SHOUTING = HERMES.replace(
     "{{ message.content }}", '{{ message.content | replace("Hm", "Well") | replace("word", "WORD") }}'

@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from ludus.trainer.tiny import make_tokenizer
+from ludus.trainer.core.tiny import make_tokenizer
 
 PROGRAM = """
 import sys

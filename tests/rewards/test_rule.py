@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import ludus.server.rewards as rewards
-from ludus.sandbox.errors import SandboxFailed
+from ludus.sandbox.core.errors import SandboxFailed
 from ludus.server.execution.clock import CLOCK, Clock
 from ludus.server.rewards import (
     Attempt,

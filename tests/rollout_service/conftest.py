@@ -13,7 +13,7 @@ import pytest
 from rollout_clients import Endpoint, RunningService, World
 from terminal import LUDUS, clean_variables, running_episodes, serving
 
-from ludus.trainer.tiny import make_tokenizer
+from ludus.trainer.core.tiny import make_tokenizer
 
 SUPPORT = Path(__file__).parents[1] / "support"
 

@@ -13,7 +13,7 @@ from waiting import block_until
 
 from ludus.gateway.service.processes import children_of
 from ludus.protocol.bounds import MAX_BODY_VALUES
-from ludus.trainer.tiny import make_tokenizer
+from ludus.trainer.core.tiny import make_tokenizer
 
 SOURCE = str(make_tokenizer((), 300).chat_template)
 LOOPS = (

@@ -14,7 +14,7 @@ from hosting import SandboxHost, hosts_in, sandboxd
 from sandboxing import leftovers, opened
 
 from ludus.sandbox import SandboxProvider
-from ludus.sandbox.stale import OWNER
+from ludus.sandbox.core.stale import OWNER
 
 SAMPLED = {"test_attacks.py": 16, "test_process_attacks.py": 8, "test_conformance.py": 16}
 """Every how many tests of a file run in `make test` over another backend than bubblewrap, which runs them all."""

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from ludus.sandbox import SandboxSettings
-from ludus.sandbox.network.allowlist import Allowlist, is_public, parse_destination, proxy_variables
+from ludus.sandbox.core.allowlist import Allowlist, is_public, parse_destination, proxy_variables
 
 LIST = Allowlist((
     "pypi.org", "*.Example.org", "plain.test:8080", "192.0.2.7", "10.1.0.0/16:9000", "[2001:db8::7]:443",

@@ -9,7 +9,7 @@ import pytest
 from ludus.sandbox.base import SandboxBase
 from ludus.sandbox.box import RunnerBox
 from ludus.sandbox.container import ContainerBox
-from ludus.sandbox.model import Sandbox
+from ludus.sandbox.core.model import Sandbox
 
 METHODS = ("run", "read", "write", "list", "snapshot", "restore", "fork", "aclose")
 

@@ -12,8 +12,8 @@ import pytest
 
 from ludus.sandbox import cgroups
 from ludus.sandbox.cgroups import Group, Groups, Usage
+from ludus.sandbox.core.stale import owner_of
 from ludus.sandbox.inside.processes import Account
-from ludus.sandbox.stale import owner_of
 
 
 @pytest.fixture

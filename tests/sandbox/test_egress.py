@@ -15,8 +15,8 @@ from free_ports import free_port
 from origins import OK, Handle, Origin, echo, endless, origin, silent
 
 from ludus.sandbox import NetworkUse
+from ludus.sandbox.core.allowlist import Address, Allowlist
 from ludus.sandbox.network import proxy as egress
-from ludus.sandbox.network.allowlist import Address, Allowlist
 from ludus.sandbox.network.proxy import EgressProxy, Resolve
 
 LOOPBACK = ip_address("127.0.0.1")

@@ -25,7 +25,7 @@ from ludus.protocol.errors import EpisodeFailed, InfrastructureFailed
 from ludus.sandbox import Sandbox, Sandboxes, SandboxFailed, SandboxSettings, SandboxUnavailable, find_provider
 from ludus.sandbox.bubblewrap import Bubblewrap
 from ludus.sandbox.cgroups import Groups
-from ludus.sandbox.stale import is_alive, kill_stale_processes, owner_of, remove_left_behind
+from ludus.sandbox.core.stale import is_alive, kill_stale_processes, owner_of, remove_left_behind
 from ludus.server import Environment, EpisodeHost, Private, Split, Task, tool
 from ludus.server.auth.principal import Principal
 from ludus.server.serving.serve import serving
@@ -298,7 +298,7 @@ ELSEWHERE = "ludus-1-999999999-1"
 SERVER = """
 import asyncio
 from ludus.sandbox import Sandbox, Sandboxes, SandboxFailed, SandboxSettings, SandboxUnavailable, find_provider
-from ludus.sandbox.stale import OWNER
+from ludus.sandbox.core.stale import OWNER
 
 async def main():
     provider = find_provider("unsafe-local")
@@ -418,7 +418,7 @@ def test_groups_of_dead_servers_are_swept() -> None:
 OTHERS = """
 import asyncio, sys
 from ludus.sandbox import SandboxSettings, find_provider
-from ludus.sandbox.stale import OWNER
+from ludus.sandbox.core.stale import OWNER
 
 async def main():
     provider = find_provider("bubblewrap")

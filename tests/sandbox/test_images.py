@@ -32,8 +32,8 @@ from ludus.sandbox import (
     SandboxUnsupported,
 )
 from ludus.sandbox.box import RunnerBox
-from ludus.sandbox.processes import WINDOW
-from ludus.sandbox.stale import OWNER, boot, is_alive
+from ludus.sandbox.core.processes import WINDOW
+from ludus.sandbox.core.stale import OWNER, boot, is_alive
 
 docker = pytest.importorskip("docker", reason="the extra `docker` is not installed")
 

@@ -20,7 +20,7 @@ from serving import Served, served
 from waiting import wait_until
 
 from ludus.client import connect
-from ludus.sandbox.stale import is_alive, kill_stale_processes
+from ludus.sandbox.core.stale import is_alive, kill_stale_processes
 
 WORLD = """
 import os

@@ -177,8 +177,8 @@ async def test_a_container_whose_making_is_cancelled_is_removed(
     engine_address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The engine goes on making what was requested, even if the caller is gone."""
+    from ludus.sandbox.core.stale import OWNER
     from ludus.sandbox.docker import LABEL
-    from ludus.sandbox.stale import OWNER
 
     monkeypatch.setenv("DOCKER_HOST", engine_address)
     provider: Any = await opened("docker")

@@ -17,7 +17,7 @@ from ludus.sandbox import (
     SandboxInputClosed,
     SandboxProvider,
 )
-from ludus.sandbox.processes import WINDOW
+from ludus.sandbox.core.processes import WINDOW
 
 Backend = tuple[str, SandboxProvider]
 

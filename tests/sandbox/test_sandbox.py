@@ -14,7 +14,7 @@ from sandboxing import MIB, TIGHT, command_runs, settings_of
 from waiting import wait_until
 
 from ludus.sandbox import Limits, Sandbox, SandboxFailed, SandboxProvider, SandboxUnsupported
-from ludus.sandbox.stale import owner_of, remove_left_behind
+from ludus.sandbox.core.stale import owner_of, remove_left_behind
 
 Backend = tuple[str, SandboxProvider]
 

@@ -20,7 +20,7 @@ from sandboxing import MIB, TIGHT, command_runs, leftovers, opened, remains, set
 from waiting import wait_until
 
 from ludus.sandbox import SandboxFailed, SandboxUnavailable
-from ludus.sandbox.processes import WINDOW
+from ludus.sandbox.core.processes import WINDOW
 from ludus.sandbox.remote.channel import MAX_HELD
 from ludus.sandbox.remote.daemon import Daemon, serving_sandboxes
 from ludus.sandbox.remote.host import Timing

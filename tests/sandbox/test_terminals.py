@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sandboxing import TIGHT, settings_of
 
 from ludus.sandbox import Sandbox, SandboxInputClosed, SandboxLimitReached, SandboxProvider
-from ludus.sandbox.terminal import Terminal
+from ludus.sandbox.core.terminal import Terminal
 
 Backend = tuple[str, SandboxProvider]
 

@@ -25,7 +25,7 @@ from ludus.gateway import Gateway, GatewayLimits, HarnessEpisode, make_harness
 from ludus.integrations.stepped import SteppedEnvironment
 from ludus.protocol.errors import Unsupported
 from ludus.rendering import Renderer
-from ludus.trainer.tiny import make_tokenizer
+from ludus.trainer.core.tiny import make_tokenizer
 
 pytestmark = [pytest.mark.suite("peers"), pytest.mark.timeout(180)]
 

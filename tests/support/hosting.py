@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from ludus.sandbox.cgroups import Groups
-from ludus.sandbox.stale import owner_of
+from ludus.sandbox.core.stale import owner_of
 
 TOKEN = "the-token-of-these-tests"
 

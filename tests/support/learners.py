@@ -8,11 +8,11 @@ from typing import Any
 
 import torch
 
-from ludus.trainer.config import TrainConfig
+from ludus.trainer.core.config import TrainConfig
+from ludus.trainer.core.samples import Sample, TrainBatch, TrainSample
 from ludus.trainer.learning.learner import Learner
 from ludus.trainer.learning.model import load_model
 from ludus.trainer.learning.parallel import Parallel
-from ludus.trainer.samples import Sample, TrainBatch, TrainSample
 
 VOCABULARY = 200
 """Token ids in batches are below; every tiny model has that many."""

@@ -9,7 +9,7 @@ import torch
 from transformers import AutoTokenizer, MixtralConfig, MixtralForCausalLM, PreTrainedModel, Qwen3MoeConfig
 from transformers import Qwen3MoeForCausalLM as Qwen3Moe
 
-from ludus.trainer.tiny import make_tiny_model
+from ludus.trainer.core.tiny import make_tiny_model
 
 SIZES: dict[str, Any] = {
     **{"vocab_size": 320, "hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 2},

@@ -14,8 +14,8 @@ from engine import IMAGE
 from ludus.sandbox import Limits, SandboxProvider, SandboxSettings, SandboxUnavailable, find_provider
 from ludus.sandbox.bubblewrap import Bubblewrap
 from ludus.sandbox.cgroups import Groups
+from ludus.sandbox.core.stale import OWNER
 from ludus.sandbox.local import UnsafeLocal
-from ludus.sandbox.stale import OWNER
 
 MIB = 1024 * 1024
 

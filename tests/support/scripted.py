@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from ludus.rendering import Renderer
-from ludus.trainer.config import TrainConfig
+from ludus.trainer.collecting.collector import Collector
+from ludus.trainer.core.config import TrainConfig
+from ludus.trainer.core.errors import EngineError
 from ludus.trainer.engines.base import Generation, Sampling, WeightUpdate
 from ludus.trainer.engines.clock import PlayClock
-from ludus.trainer.errors import EngineError
-from ludus.trainer.rollouts.collector import Collector
 from ludus.trainer.rollouts.sampler import TaskSampler, open_source
 
 

@@ -21,10 +21,10 @@ from ludus.sandbox import (
     SandboxUnavailable,
     SandboxUnsupported,
 )
-from ludus.sandbox.errors import SandboxImageError
+from ludus.sandbox.core.errors import SandboxImageError
+from ludus.sandbox.core.stale import OWNER
 from ludus.sandbox.services import box as service_box
 from ludus.sandbox.services.provider import BOOT, BOOT_LABEL, OWNER_LABEL
-from ludus.sandbox.stale import OWNER
 from ludus.testing.sandboxes import SandboxConformance
 
 RECORDINGS = Path(__file__).parents[1] / "sandbox" / "services" / "recordings"

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from ludus.sandbox.stale import owner_of
+from ludus.sandbox.core.stale import owner_of
 
 
 class Served:

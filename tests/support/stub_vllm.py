@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from aiohttp import web
 
-from ludus.trainer.config import LoraConfig
+from ludus.trainer.core.config import LoraConfig
 from ludus.trainer.engines.vllm_weights import NcclSender
 
 LORA = LoraConfig(rank=8, targets=("q_proj",))

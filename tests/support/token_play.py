@@ -11,9 +11,9 @@ from ludus.gateway.token_policy import TokenPolicy
 from ludus.protocol.content import TextBlock
 from ludus.protocol.episodes import TaskRow, ToolSpec
 from ludus.protocol.items import Item, OutputItem, text_message
+from ludus.trainer.core.samples import Sample
 from ludus.trainer.engines.base import Engine, Finish, Generation, Sampling, WeightUpdate
 from ludus.trainer.engines.clock import PlayClock
-from ludus.trainer.samples import Sample
 
 ADD = ToolSpec(
     name="add",

@@ -9,7 +9,7 @@ from typing import Any
 
 from ludus.protocol import Reward
 from ludus.server import Environment, Split, Task
-from ludus.trainer.config import TrainConfig
+from ludus.trainer.core.config import TrainConfig
 
 Serve = Callable[..., Awaitable[Any]]
 """The fixture `serve`."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ludus.trainer.config import VllmEngineConfig
+from ludus.trainer.core.config import VllmEngineConfig
 
 VLLM = Path(__file__).parents[2] / ".peers" / "vllm" / "bin" / "vllm"
 

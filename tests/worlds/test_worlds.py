@@ -27,7 +27,7 @@ from ludus.protocol.errors import (
 )
 from ludus.protocol.lifecycle import EndReason
 from ludus.protocol.methods import START
-from ludus.sandbox.errors import SandboxFileError
+from ludus.sandbox.core.errors import SandboxFileError
 from ludus.server import ServerLimits
 
 NEW = WorldChoice()

@@ -21,9 +21,9 @@ from ludus.gateway.harness import (
     WorkerHarness,
     make_harness,
 )
-from ludus.gateway.requests import Refusal
 from ludus.gateway.server import Gateway
 from ludus.gateway.session import EpisodeSession, GatewayLimits, ModelCall
+from ludus.gateway.wires.requests import Refusal
 
 __all__ = [
     "CommandHarness",

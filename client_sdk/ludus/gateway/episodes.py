@@ -30,9 +30,9 @@ from ludus.gateway.harness import (
     HarnessSandboxLost,
     HarnessTask,
 )
-from ludus.gateway.requests import AssistantEntry, CallText, OutputEntry, TextEntry
 from ludus.gateway.server import Gateway
 from ludus.gateway.session import EpisodeSession, GatewayLimits, ModelCall, TimeLimit
+from ludus.gateway.wires.requests import AssistantEntry, CallText, OutputEntry, TextEntry
 from ludus.protocol import errors as e
 from ludus.protocol.content import TextBlock, text_of
 from ludus.protocol.episodes import EpisodeInfo

@@ -27,9 +27,9 @@ from aiohttp.web_protocol import RequestHandler
 from pydantic_core import from_json, to_json
 
 from ludus.gateway.engine import PolicyEngine
-from ludus.gateway.requests import ModelReply, ModelRequest, Refusal
 from ludus.gateway.session import EpisodeSession, GatewayLimits, TimeLimit
 from ludus.gateway.wires import anthropic, chat, responses
+from ludus.gateway.wires.requests import ModelReply, ModelRequest, Refusal
 from ludus.rendering import Renderer
 
 MODEL: Final = "policy"

@@ -26,7 +26,7 @@ from itertools import takewhile
 from typing import Final
 
 from ludus.gateway.engine import PolicyEngine
-from ludus.gateway.requests import (
+from ludus.gateway.wires.requests import (
     AssistantEntry,
     CallText,
     Entry,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ludus.common.lazy_names import lazy_names
-from ludus.sandbox.cassettes.settings import Cassette
-from ludus.sandbox.endings import LIMIT_NAMES, LimitName
-from ludus.sandbox.errors import (
+from ludus.sandbox.core.cassette_settings import Cassette
+from ludus.sandbox.core.endings import LIMIT_NAMES, LimitName
+from ludus.sandbox.core.errors import (
     CassetteError,
     CassetteMiss,
     SandboxFailed,
@@ -19,8 +19,7 @@ from ludus.sandbox.errors import (
     SandboxUnavailable,
     SandboxUnsupported,
 )
-from ludus.sandbox.leases import EpisodeSandboxes, Sandboxes, VerifierPlace
-from ludus.sandbox.model import (
+from ludus.sandbox.core.model import (
     FileInfo,
     ImageProvider,
     Limits,
@@ -32,11 +31,12 @@ from ludus.sandbox.model import (
     SandboxSettings,
     Snapshot,
 )
-from ludus.sandbox.processes import OutputStream, Process, ProcessEnd
-from ludus.sandbox.registry import find_provider
+from ludus.sandbox.core.processes import OutputStream, Process, ProcessEnd
+from ludus.sandbox.core.registry import find_provider
+from ludus.sandbox.leases import EpisodeSandboxes, Sandboxes, VerifierPlace
 
 if TYPE_CHECKING:
-    from ludus.sandbox.ports import Port, PortResponse
+    from ludus.sandbox.core.ports import Port, PortResponse
 
 __all__ = [
     "LIMIT_NAMES",
@@ -73,4 +73,4 @@ __all__ = [
     "find_provider",
 ]
 
-__getattr__ = lazy_names(globals(), {"ludus.sandbox.ports": "Port PortResponse"})
+__getattr__ = lazy_names(globals(), {"ludus.sandbox.core.ports": "Port PortResponse"})

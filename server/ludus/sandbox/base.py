@@ -10,18 +10,18 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ludus.sandbox.errors import SandboxFailed, SandboxLimitReached, SandboxUnsupported
-from ludus.sandbox.model import Limits, NetworkUse, RunResult, Sandbox, SandboxSettings
-from ludus.sandbox.network.allowlist import Allowlist, proxy_variables
+from ludus.sandbox.core.allowlist import Allowlist, proxy_variables
+from ludus.sandbox.core.errors import SandboxFailed, SandboxLimitReached, SandboxUnsupported
+from ludus.sandbox.core.model import Limits, NetworkUse, RunResult, Sandbox, SandboxSettings
+from ludus.sandbox.core.processes import Process
 from ludus.sandbox.network.netns_listener import ADDRESS
-from ludus.sandbox.processes import Process
 from ludus.telemetry.tracing import active
 
 if TYPE_CHECKING:
     from ludus.sandbox.cassettes.tape import Tape
+    from ludus.sandbox.core.ports import Port
+    from ludus.sandbox.core.terminal import Terminal
     from ludus.sandbox.network.proxy import EgressProxy
-    from ludus.sandbox.ports import Port
-    from ludus.sandbox.terminal import Terminal
 
 log = logging.getLogger("ludus.sandbox")
 
@@ -144,7 +144,7 @@ class SandboxBase(Sandbox, ABC):
         env: Mapping[str, str] | None = None, cwd: str = ".", limits: Limits | None = None,
     ) -> Terminal:  # fmt: skip
         """See `Sandbox.open_terminal`."""
-        from ludus.sandbox.terminal import Terminal, check_size  # imported here because few environments need it
+        from ludus.sandbox.core.terminal import Terminal, check_size  # imported here because few environments need it
 
         check_size(rows, columns)
         command = self._command(argv, {"TERM": "linux", **(env or {})}, cwd, limits)
@@ -165,7 +165,7 @@ class SandboxBase(Sandbox, ABC):
 
     async def expose(self, port: int, *, seconds: float = 30.0) -> Port:
         """See `Sandbox.expose`."""
-        from ludus.sandbox.ports import wait_for_port  # aiohttp takes 0.1 s, and few environments need it
+        from ludus.sandbox.core.ports import wait_for_port  # aiohttp takes 0.1 s, and few environments need it
 
         return await wait_for_port(self.connect, port, seconds)
 

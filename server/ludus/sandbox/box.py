@@ -14,14 +14,14 @@ from weakref import WeakSet
 
 from ludus.sandbox.base import Command, SandboxBase
 from ludus.sandbox.box_process import START_SECONDS, BoxProcess
-from ludus.sandbox.endings import LimitName
-from ludus.sandbox.errors import SandboxFailed, SandboxFileError, SandboxLimitReached, SandboxPortClosed
-from ludus.sandbox.model import FileInfo, RunResult, SandboxSettings, Snapshot
+from ludus.sandbox.core.endings import LimitName
+from ludus.sandbox.core.errors import SandboxFailed, SandboxFileError, SandboxLimitReached, SandboxPortClosed
+from ludus.sandbox.core.model import FileInfo, RunResult, SandboxSettings, Snapshot
+from ludus.sandbox.core.processes import WINDOW, Process, ProcessEnd
 from ludus.sandbox.process_link import ProcessLink
-from ludus.sandbox.processes import WINDOW, Process, ProcessEnd
 
 if TYPE_CHECKING:
-    from ludus.sandbox.terminal import Terminal
+    from ludus.sandbox.core.terminal import Terminal
 
 _OVERTIME_SECONDS: Final = 2.0
 """How long after a command's time limit the server ends the sandbox, if the program inside did not end the command."""

@@ -29,12 +29,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from ludus.sandbox import rescue
 from ludus.sandbox.cgroups import Group
-from ludus.sandbox.errors import SandboxFailed
-from ludus.sandbox.model import Snapshot
+from ludus.sandbox.core import rescue
+from ludus.sandbox.core.errors import SandboxFailed
+from ludus.sandbox.core.model import Snapshot
+from ludus.sandbox.core.stale import OWNER
 from ludus.sandbox.network import netns_listener
-from ludus.sandbox.stale import OWNER
 
 _INSIDE: Final = Path(__file__).with_name("inside")
 _HEAD: Final = struct.Struct("!II")

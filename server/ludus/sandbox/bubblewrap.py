@@ -25,11 +25,11 @@ from ludus.sandbox import filters
 from ludus.sandbox.box import RunnerBox
 from ludus.sandbox.box_process import PYTHON, BoxProcess, Launch, inside_argv
 from ludus.sandbox.cgroups import Groups
-from ludus.sandbox.errors import SandboxFailed, SandboxUnavailable, SandboxUnsupported
-from ludus.sandbox.model import Limits, SandboxSettings, tcp_buffer
+from ludus.sandbox.core.errors import SandboxFailed, SandboxUnavailable, SandboxUnsupported
+from ludus.sandbox.core.model import Limits, SandboxSettings, tcp_buffer
+from ludus.sandbox.core.stale import kill_stale_processes
 from ludus.sandbox.network import netns_listener
 from ludus.sandbox.pool import PooledProvider, check_shown, unused_user
-from ludus.sandbox.stale import kill_stale_processes
 
 HOME: Final = "/box"
 _OTHERWISE: Final = (

@@ -15,7 +15,7 @@ from typing import IO, Final
 
 from docker.utils.build import exclude_paths
 
-from ludus.sandbox.errors import SandboxImageError
+from ludus.sandbox.core.errors import SandboxImageError
 
 CONTEXT_BYTES: Final = 512 * 2**20
 """The maximum size of a folder's files."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from ludus.sandbox.stale import OWNER, is_alive
+from ludus.sandbox.core.stale import OWNER, is_alive
 
 _ROOT: Final = Path("/sys/fs/cgroup")
 _NEEDED: Final = ("memory", "pids")

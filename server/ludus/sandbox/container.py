@@ -37,16 +37,16 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import docker.errors
 import requests.exceptions
 
-from ludus.sandbox import rescue
 from ludus.sandbox import shell_scripts as scripts
 from ludus.sandbox.base import Command, SandboxBase
 from ludus.sandbox.cgroups import Group, Usage
 from ludus.sandbox.container_background import LOOK_SECONDS, OLDEST_PYTHON, WATCH_SECONDS, ContainerBackground, Shell
 from ludus.sandbox.container_results import LARGE_FILE, Output, broken_limit, limit_from_counters, result_of
-from ludus.sandbox.endings import LimitName
+from ludus.sandbox.core import rescue
+from ludus.sandbox.core.endings import LimitName
+from ludus.sandbox.core.errors import SandboxFailed, SandboxFileError, SandboxUnsupported
+from ludus.sandbox.core.model import Limits, RunResult, SandboxSettings
 from ludus.sandbox.engine_calls import close_stream, read_buffered, remove_container, saw_memory_run_out
-from ludus.sandbox.errors import SandboxFailed, SandboxFileError, SandboxUnsupported
-from ludus.sandbox.model import Limits, RunResult, SandboxSettings
 from ludus.sandbox.network.netns_listener import listen_in_netns
 from ludus.sandbox.process_watch import ProcessWatch, is_first_process
 

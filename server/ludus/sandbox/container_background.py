@@ -29,15 +29,15 @@ from ludus.sandbox import shell_scripts as scripts
 from ludus.sandbox.cgroups import Usage
 from ludus.sandbox.container_files import ContainerFiles
 from ludus.sandbox.container_results import Output, broken_limit, limit_from_counters, result_of
+from ludus.sandbox.core.errors import SandboxFailed, SandboxUnsupported
+from ludus.sandbox.core.processes import WINDOW, Process, ProcessEnd
 from ludus.sandbox.engine_calls import close_stream
-from ludus.sandbox.errors import SandboxFailed, SandboxUnsupported
-from ludus.sandbox.processes import WINDOW, Process, ProcessEnd
 
 if TYPE_CHECKING:
     from ludus.sandbox.base import Command, SandboxBase
-    from ludus.sandbox.endings import LimitName
-    from ludus.sandbox.model import Limits, SandboxSettings
-    from ludus.sandbox.terminal import Terminal
+    from ludus.sandbox.core.endings import LimitName
+    from ludus.sandbox.core.model import Limits, SandboxSettings
+    from ludus.sandbox.core.terminal import Terminal
 
 _HEAD: Final = struct.Struct(">BxxxI")
 _PART: Final = 1 << 16

@@ -8,9 +8,9 @@ from typing import Final
 
 from ludus.sandbox import shell_scripts as scripts
 from ludus.sandbox.base import SandboxBase
-from ludus.sandbox.errors import SandboxFileError
+from ludus.sandbox.core.errors import SandboxFileError
+from ludus.sandbox.core.model import FileInfo, Limits, RunResult, Snapshot
 from ludus.sandbox.inside.files import MAX_ENTRIES
-from ludus.sandbox.model import FileInfo, Limits, RunResult, Snapshot
 
 _FILE_ERRORS: Final = {
     61: "leads through a link", 62: "is not a plain file", 64: "is not a directory",

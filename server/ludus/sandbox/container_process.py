@@ -31,12 +31,12 @@ from typing import Any, Final
 import docker.errors
 import requests.exceptions
 
-from ludus.sandbox import rescue
 from ludus.sandbox.box_process import MODULES, PACKAGE, BoxProcess, Launch, program, program_source
 from ludus.sandbox.cgroups import Group
 from ludus.sandbox.container_background import OLDEST_PYTHON
+from ludus.sandbox.core import rescue
+from ludus.sandbox.core.errors import SandboxFailed
 from ludus.sandbox.engine_calls import close_stream, read_buffered, remove_container, saw_memory_run_out
-from ludus.sandbox.errors import SandboxFailed
 from ludus.sandbox.network import netns_listener
 from ludus.sandbox.network.netns_listener import SocketHandoff
 from ludus.sandbox.process_watch import is_first_process

@@ -9,8 +9,8 @@ from typing import Final
 
 from ludus.sandbox import shell_scripts as scripts
 from ludus.sandbox.cgroups import Usage
-from ludus.sandbox.endings import LimitName
-from ludus.sandbox.model import Limits, RunResult
+from ludus.sandbox.core.endings import LimitName
+from ludus.sandbox.core.model import Limits, RunResult
 
 LARGE_FILE: Final = b"\0ludus: large file\0"
 """What the shell of a command writes to standard error if a file is as large as it may be."""

@@ -31,15 +31,15 @@ from ludus.sandbox.box import RunnerBox
 from ludus.sandbox.box_process import Launch
 from ludus.sandbox.container import ENVIRONMENT, ContainerBox
 from ludus.sandbox.container_process import BOOT, ContainerProcess, Unfit
-from ludus.sandbox.errors import SandboxFailed, SandboxImageError, SandboxUnavailable, SandboxUnsupported
+from ludus.sandbox.core.errors import SandboxFailed, SandboxImageError, SandboxUnavailable, SandboxUnsupported
+from ludus.sandbox.core.model import Limits, SandboxSettings, tcp_buffer
+from ludus.sandbox.core.stale import OWNER, boot, is_alive, remove_left_behind
 from ludus.sandbox.image_record import ImageRecord
 from ludus.sandbox.images import Image, Images
-from ludus.sandbox.model import Limits, SandboxSettings, tcp_buffer
 from ludus.sandbox.network import netns_listener
 from ludus.sandbox.network.netns_listener import SocketHandoff
 from ludus.sandbox.pool import PooledProvider, check_shown, unused_user
 from ludus.sandbox.shell_scripts import HOME
-from ludus.sandbox.stale import OWNER, boot, is_alive, remove_left_behind
 
 log = logging.getLogger("ludus.sandbox")
 

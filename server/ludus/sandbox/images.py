@@ -30,9 +30,9 @@ import docker.utils
 import requests.exceptions
 
 from ludus.sandbox.build_context import BuildContext
-from ludus.sandbox.errors import SandboxFailed, SandboxImageError
+from ludus.sandbox.core.errors import SandboxFailed, SandboxImageError
+from ludus.sandbox.core.model import SandboxSettings
 from ludus.sandbox.image_record import CAP_VARIABLE, ImageRecord, cap_from_environment
-from ludus.sandbox.model import SandboxSettings
 
 log = logging.getLogger("ludus.sandbox")
 

@@ -11,9 +11,15 @@ from typing import Final, Literal, Self
 
 from ludus.protocol.errors import LudusError
 from ludus.sandbox.base import SandboxBase
-from ludus.sandbox.errors import CassetteError, SandboxFailed, SandboxFileError, SandboxUnavailable, SandboxUnsupported
-from ludus.sandbox.model import ImageProvider, Sandbox, SandboxProvider, SandboxSettings
-from ludus.sandbox.registry import find_provider
+from ludus.sandbox.core.errors import (
+    CassetteError,
+    SandboxFailed,
+    SandboxFileError,
+    SandboxUnavailable,
+    SandboxUnsupported,
+)
+from ludus.sandbox.core.model import ImageProvider, Sandbox, SandboxProvider, SandboxSettings
+from ludus.sandbox.core.registry import find_provider
 
 log = logging.getLogger("ludus.sandbox")
 

@@ -18,11 +18,11 @@ from typing import Any
 
 from ludus.sandbox.box import RunnerBox
 from ludus.sandbox.box_process import BoxProcess, Launch, inside_argv
-from ludus.sandbox.errors import SandboxFailed, SandboxUnavailable, SandboxUnsupported
+from ludus.sandbox.core.errors import SandboxFailed, SandboxUnavailable, SandboxUnsupported
+from ludus.sandbox.core.model import Limits, SandboxSettings
+from ludus.sandbox.core.stale import OWNER, kill_stale_processes, remove_left_behind
 from ludus.sandbox.inside.files import clear
-from ludus.sandbox.model import Limits, SandboxSettings
 from ludus.sandbox.pool import PooledProvider
-from ludus.sandbox.stale import OWNER, kill_stale_processes, remove_left_behind
 
 log = logging.getLogger("ludus.sandbox")
 

@@ -33,12 +33,12 @@ import docker.errors
 import requests.exceptions
 
 from ludus.sandbox import filters
+from ludus.sandbox.core.errors import SandboxUnavailable
+from ludus.sandbox.core.model import SandboxSettings
+from ludus.sandbox.core.stale import OWNER, boot, is_alive
 from ludus.sandbox.docker import BOOT_LABEL, LABEL, Docker, Storage, labels, read_only_volumes
-from ludus.sandbox.errors import SandboxUnavailable
 from ludus.sandbox.images import Image
-from ludus.sandbox.model import SandboxSettings
 from ludus.sandbox.shell_scripts import HOME
-from ludus.sandbox.stale import OWNER, boot, is_alive
 
 log = logging.getLogger("ludus.sandbox")
 

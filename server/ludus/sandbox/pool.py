@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 from ludus.protocol.errors import LudusError
 from ludus.sandbox.base import SandboxBase
-from ludus.sandbox.errors import SandboxFailed, SandboxUnsupported
-from ludus.sandbox.model import SandboxSettings
+from ludus.sandbox.core.errors import SandboxFailed, SandboxUnsupported
+from ludus.sandbox.core.model import SandboxSettings
 
 if TYPE_CHECKING:
     from ludus.sandbox.cassettes.authority import AuthorityFile

@@ -14,11 +14,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ludus.sandbox.errors import SandboxFailed
-from ludus.sandbox.processes import Process, ProcessEnd
+from ludus.sandbox.core.errors import SandboxFailed
+from ludus.sandbox.core.processes import Process, ProcessEnd
 
 if TYPE_CHECKING:
-    from ludus.sandbox.terminal import Terminal
+    from ludus.sandbox.core.terminal import Terminal
 
 
 class ProcessLink(ABC):
@@ -47,7 +47,7 @@ class ProcessLink(ABC):
         if terminal is None:
             self.handle = self._base = Process(self)
         else:
-            from ludus.sandbox.terminal import Terminal  # imported here because few environments need it
+            from ludus.sandbox.core.terminal import Terminal  # imported here because few environments need it
 
             self.handle = Terminal(self, *terminal)
             self._base = self.handle.process

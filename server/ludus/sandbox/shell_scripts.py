@@ -8,8 +8,8 @@ import stat
 import tarfile
 from typing import Final, Literal
 
-from ludus.sandbox.errors import SandboxFileError
-from ludus.sandbox.model import FileInfo, Limits
+from ludus.sandbox.core.errors import SandboxFileError
+from ludus.sandbox.core.model import FileInfo, Limits
 
 HOME: Final = "/box"
 _THREAD_ADDRESSES: Final = 144 * 1024 * 1024

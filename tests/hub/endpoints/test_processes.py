@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from ludus.hub.endpoints.logs import LogRing
 from ludus.hub.endpoints.processes import EndpointProcess
-from ludus.sandbox.errors import SandboxFailed
+from ludus.sandbox.core.errors import SandboxFailed
 from ludus.server.workers.pool import Worker
 
 

@@ -255,7 +255,7 @@ ATTACKS = """
 import asyncio
 from ludus.protocol.errors import LudusError
 from ludus.sandbox import Limits, SandboxSettings
-from ludus.sandbox.registry import find_provider
+from ludus.sandbox.core.registry import find_provider
 
 async def attempt(provider, title, settings):
     try:

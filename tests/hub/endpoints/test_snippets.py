@@ -22,7 +22,7 @@ from ludus.hub.people.viewers import STRANGER
 from ludus.hub.site.recipes import place_of, recipes
 from ludus.hub.site.usage import snippets
 from ludus.integrations.trl import outcome_reward, rows
-from ludus.trainer.settings import read_config
+from ludus.trainer.core.settings import read_config
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -17,7 +17,7 @@ from peer_clients import peer_variables, python_of
 from ludus.hub.endpoints.hosts import host_address
 from ludus.hub.people.viewers import STRANGER
 from ludus.hub.site.usage import snippets
-from ludus.trainer.tiny import make_tiny_model
+from ludus.trainer.core.tiny import make_tiny_model
 
 ROOT = Path(__file__).parents[3]
 PACKAGES = [str(ROOT / folder) for folder in ("protocol", "server", "client_sdk", "environments", "trainer")]

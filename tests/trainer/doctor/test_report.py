@@ -15,10 +15,10 @@ from pydantic import ValidationError
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
+from ludus.trainer.core.errors import ConfigError
 from ludus.trainer.doctor import flops, machine, runner
 from ludus.trainer.doctor.checks import CHECKS
 from ludus.trainer.doctor.report import Report, Scrubber, write_report
-from ludus.trainer.errors import ConfigError
 
 MINUTES = 20
 TOPOLOGY = """\

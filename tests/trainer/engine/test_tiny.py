@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from ludus.trainer.tiny import make_tiny_model, make_tokenizer
+from ludus.trainer.core.tiny import make_tiny_model, make_tokenizer
 
 TEXTS = [
     *(f"I have chosen a whole number from {low} to {low + 16}, both included.\nCall `guess`." for low in range(40)),

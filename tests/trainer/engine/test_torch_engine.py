@@ -20,13 +20,13 @@ from transformers import (
     Qwen3Config,
 )
 
-from ludus.trainer.config import TorchEngineConfig
+from ludus.trainer.core.config import TorchEngineConfig
+from ludus.trainer.core.errors import ConfigError, EngineError, ModelError
 from ludus.trainer.engines import batch
 from ludus.trainer.engines.attention import Group, Pass
 from ludus.trainer.engines.base import Generation, Sampling, WeightUpdate
 from ludus.trainer.engines.decoder import Decoder, forward_of
 from ludus.trainer.engines.torch import TorchEngine
-from ludus.trainer.errors import ConfigError, EngineError, ModelError
 
 VOCABULARY = 97
 SIZES: dict[str, Any] = {

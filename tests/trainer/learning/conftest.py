@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ludus.trainer.tiny import make_tiny_model
+from ludus.trainer.core.tiny import make_tiny_model
 
 
 @pytest.fixture(scope="session")

@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from safetensors.torch import save_file
 
-from ludus.trainer.errors import LearningError
+from ludus.trainer.core.errors import LearningError
 from ludus.trainer.learning.learner import Learner
 from ludus.trainer.learning.losses import policy_objective
 from ludus.trainer.learning.model import load_model

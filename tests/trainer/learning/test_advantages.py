@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from ludus.trainer.config_learning import AdvantageConfig
-from ludus.trainer.errors import LearningError
+from ludus.trainer.core.config_learning import AdvantageConfig
+from ludus.trainer.core.errors import LearningError
 from ludus.trainer.learning.advantages import (
     group_advantages,
     overlong_penalty,

@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedModel, Qwen3Config, Qwen3NextConfig
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-from ludus.trainer.errors import ModelError
+from ludus.trainer.core.errors import ModelError
 from ludus.trainer.learning import attention
 from ludus.trainer.learning.attention import NAME, Kind, Layout, attend, choose, require_packable
 from ludus.trainer.learning.parallel import decoder_layers

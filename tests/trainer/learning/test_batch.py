@@ -12,11 +12,11 @@ import torch
 
 from ludus.protocol.episodes import TaskRow
 from ludus.protocol.trajectory import Trajectory
-from ludus.trainer.config import TrainConfig
+from ludus.trainer.core.config import TrainConfig
+from ludus.trainer.core.samples import Rollout, RolloutGroup, RolloutStatus, Sample, TrainBatch, TrainSample
 from ludus.trainer.learning.batch import informative, make_batch, split_minibatches
 from ludus.trainer.learning.losses import sequence_log_ratio
 from ludus.trainer.learning.packing import pack
-from ludus.trainer.samples import Rollout, RolloutGroup, RolloutStatus, Sample, TrainBatch, TrainSample
 
 TRAJECTORY = Trajectory(
     environment="e", split="train", task=TaskRow(id="t", split="train", index=0, fields={}), policy="p",

@@ -18,8 +18,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 
-from ludus.trainer.checkpoints import MANIFEST, Checkpoints
-from ludus.trainer.errors import CheckpointError
+from ludus.trainer.core.checkpoints import MANIFEST, Checkpoints
+from ludus.trainer.core.errors import CheckpointError
 
 STATE = {"step": 3, "group": 17, "curriculum": {"train": [["t1", 0.5], ["t2", None]]}, "seconds": 1.5}
 

@@ -17,13 +17,13 @@ from ludus.protocol.items import Item, text_message, to_json
 from ludus.protocol.rewards import Reward
 from ludus.protocol.trajectory import Failure, Trajectory
 from ludus.rendering import Renderer
-from ludus.trainer.config_learning import DpoConfig
-from ludus.trainer.errors import ConfigError
+from ludus.trainer.core.config_learning import DpoConfig
+from ludus.trainer.core.errors import ConfigError
+from ludus.trainer.core.samples import Sample, TrainBatch
+from ludus.trainer.core.tiny import make_tokenizer
 from ludus.trainer.learning.dpo import Pair, preference_batch, preference_pairs, train_dpo
 from ludus.trainer.learning.learner import Learner
 from ludus.trainer.learning.losses import Objective, Tokens, linear_objective
-from ludus.trainer.samples import Sample, TrainBatch
-from ludus.trainer.tiny import make_tokenizer
 
 VOCABULARY = 6
 

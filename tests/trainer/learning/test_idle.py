@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from learners import configure, make_batch, make_learner
 
+from ludus.trainer.core.samples import TrainBatch
 from ludus.trainer.learning.idle import IdleSteps
 from ludus.trainer.learning.losses import policy_objective
-from ludus.trainer.samples import TrainBatch
 
 BATCH = make_batch(0)
 

@@ -17,10 +17,10 @@ from learners import configure, make_batch, make_learner
 from safetensors.torch import load_file
 from torch import Tensor
 
-from ludus.trainer.config import TrainConfig
+from ludus.trainer.core.config import TrainConfig
+from ludus.trainer.core.samples import TrainBatch, TrainSample
 from ludus.trainer.learning.losses import policy_objective
 from ludus.trainer.learning.packing import pack
-from ludus.trainer.samples import TrainBatch, TrainSample
 
 BATCHES = [make_batch(seed) for seed in range(3)]
 LONE = TrainBatch(BATCHES[0].samples[:1])

@@ -19,13 +19,13 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen3Config, Qwen3
 
 from ludus.protocol.episodes import TaskRow
 from ludus.protocol.trajectory import Trajectory
-from ludus.trainer.config_learning import OptimizerConfig
-from ludus.trainer.errors import LearningError
+from ludus.trainer.core.config_learning import OptimizerConfig
+from ludus.trainer.core.errors import LearningError
+from ludus.trainer.core.samples import Rollout, RolloutGroup, RolloutStatus, Sample, TrainBatch
 from ludus.trainer.learning import packing
 from ludus.trainer.learning.learner import Learner, scheduled_rate
 from ludus.trainer.learning.losses import Metrics, Objective, Tokens, linear_objective, policy_objective
 from ludus.trainer.learning.model import load_model, load_tokenizer
-from ludus.trainer.samples import Rollout, RolloutGroup, RolloutStatus, Sample, TrainBatch
 
 BATCH = make_batch(0)
 SAMPLES = [item.sample for item in BATCH.samples]

@@ -12,7 +12,7 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor
 
-from ludus.trainer.config_learning import LossConfig
+from ludus.trainer.core.config_learning import LossConfig
 from ludus.trainer.learning.losses import (
     KL_ESTIMATORS,
     Tokens,

@@ -13,8 +13,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
-from ludus.trainer.config import LoraConfig, ModelConfig
-from ludus.trainer.errors import ModelError
+from ludus.trainer.core.config import LoraConfig, ModelConfig
+from ludus.trainer.core.errors import ModelError
 from ludus.trainer.learning.model import export, load_model, load_tokenizer
 
 

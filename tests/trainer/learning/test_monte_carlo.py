@@ -14,10 +14,10 @@ from pydantic import ValidationError
 
 from ludus.protocol.episodes import TaskRow
 from ludus.protocol.trajectory import Trajectory
-from ludus.trainer.config import TrainConfig
+from ludus.trainer.core.config import TrainConfig
+from ludus.trainer.core.samples import Rollout, RolloutGroup, RolloutStatus, Sample, TrainBatch
 from ludus.trainer.learning.advantages import monte_carlo_advantages
 from ludus.trainer.learning.batch import informative, make_batch, split_minibatches
-from ludus.trainer.samples import Rollout, RolloutGroup, RolloutStatus, Sample, TrainBatch
 
 TRAJECTORY = Trajectory(
     environment="e", split="train", task=TaskRow(id="t", split="train", index=0, fields={}), policy="p",

@@ -8,8 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ludus.trainer.core.samples import Sample, TrainSample
 from ludus.trainer.learning.packing import LINEAR, SHARED, MicroBatch, pack
-from ludus.trainer.samples import Sample, TrainSample
 
 
 def make(counts: list[bool], number: int = 0) -> TrainSample:

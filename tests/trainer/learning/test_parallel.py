@@ -9,8 +9,8 @@ import torch
 from learners import configure
 from torch import nn
 
-from ludus.trainer.config import ParallelConfig
-from ludus.trainer.errors import ConfigError
+from ludus.trainer.core.config import ParallelConfig
+from ludus.trainer.core.errors import ConfigError
 from ludus.trainer.learning.model import load_model
 from ludus.trainer.learning.parallel import Parallel, clip_gradient, gradient_norm
 

@@ -20,14 +20,14 @@ from ludus.protocol.items import CallItem, Item, OutputItem, text_message, to_js
 from ludus.protocol.rewards import Reward
 from ludus.protocol.trajectory import Failure, Trajectory
 from ludus.rendering import Renderer
-from ludus.trainer.config_learning import DpoConfig, SftConfig
-from ludus.trainer.errors import ConfigError
+from ludus.trainer.core.config_learning import DpoConfig, SftConfig
+from ludus.trainer.core.errors import ConfigError
+from ludus.trainer.core.samples import Rollout, RolloutGroup, RolloutStatus, Sample
+from ludus.trainer.core.tiny import make_tokenizer
 from ludus.trainer.learning.dpo import preference_pairs
 from ludus.trainer.learning.losses import Tokens, linear_objective
 from ludus.trainer.learning.sft import demonstrations, own_episodes, render, sft_batches, shuffled
 from ludus.trainer.quickstart import Demonstrations
-from ludus.trainer.samples import Rollout, RolloutGroup, RolloutStatus, Sample
-from ludus.trainer.tiny import make_tokenizer
 
 TOOLS = ({"type": "function", "name": "guess", "description": "A guess.", "parameters": {"type": "object"}},)
 

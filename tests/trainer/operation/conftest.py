@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from ludus.protocol.trajectory import Trajectory
-from ludus.trainer.config import TrainConfig
-from ludus.trainer.samples import Rollout, RolloutGroup, RolloutStatus, Sample
-from ludus.trainer.settings import read_config
+from ludus.trainer.core.config import TrainConfig
+from ludus.trainer.core.samples import Rollout, RolloutGroup, RolloutStatus, Sample
+from ludus.trainer.core.settings import read_config
 
 MakeConfig = Callable[..., TrainConfig]
 MakeGroup = Callable[..., RolloutGroup]

@@ -11,7 +11,7 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from ludus.trainer.settings import config_toml, read_config
+from ludus.trainer.core.settings import config_toml, read_config
 
 Train = Callable[..., "CompletedProcess[str]"]
 

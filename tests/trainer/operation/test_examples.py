@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ludus.trainer.settings import read_config
+from ludus.trainer.core.settings import read_config
 
 ROOT = Path(__file__).parents[3]
 CONFIGS = sorted((ROOT / "examples").glob("train_*.toml"))

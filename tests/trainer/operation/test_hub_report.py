@@ -12,10 +12,10 @@ from hub_doors import Door
 from waiting import block_until
 
 from ludus.trainer import hub_report, logs
-from ludus.trainer.config import TrainConfig
-from ludus.trainer.errors import ConfigError
+from ludus.trainer.core.config import TrainConfig
+from ludus.trainer.core.errors import ConfigError
+from ludus.trainer.core.settings import read_config
 from ludus.trainer.logs import RunLog
-from ludus.trainer.settings import read_config
 
 MakeConfig = Callable[..., TrainConfig]
 

@@ -15,11 +15,11 @@ from rich.console import Console
 
 from ludus.protocol.trajectory import Trajectory
 from ludus.trainer import logs
-from ludus.trainer.config import TrainConfig
-from ludus.trainer.errors import ConfigError, TrainerError
+from ludus.trainer.core.config import TrainConfig
+from ludus.trainer.core.errors import ConfigError, TrainerError
+from ludus.trainer.core.samples import RolloutGroup, Sample
+from ludus.trainer.core.settings import read_config
 from ludus.trainer.logs import RunLog, Sink, plain_name, sparkline
-from ludus.trainer.samples import RolloutGroup, Sample
-from ludus.trainer.settings import read_config
 
 MakeConfig = Callable[..., TrainConfig]
 MakeGroup = Callable[..., RolloutGroup]

@@ -13,7 +13,7 @@ import pytest
 from waiting import accepts, block_until
 
 from ludus.trainer import quickstart
-from ludus.trainer.errors import ConfigError
+from ludus.trainer.core.errors import ConfigError
 from ludus.trainer.quickstart import Demonstrations, prepare, serving
 
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from ludus.trainer.config import TrainConfig
-from ludus.trainer.errors import TrainerError
+from ludus.trainer.core.config import TrainConfig
+from ludus.trainer.core.errors import TrainerError
+from ludus.trainer.core.samples import RolloutGroup
 from ludus.trainer.logs import RunLog
 from ludus.trainer.report import write_report
-from ludus.trainer.samples import RolloutGroup
 from ludus.viewing.figures import FIGURES
 
 MakeConfig = Callable[..., TrainConfig]

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ludus.trainer.config import TrainConfig
-from ludus.trainer.config_base import Section
-from ludus.trainer.errors import ConfigError, TrainerError
-from ludus.trainer.settings import EXAMPLE, config_toml, read_config, write_config
+from ludus.trainer.core.config import TrainConfig
+from ludus.trainer.core.config_base import Section
+from ludus.trainer.core.errors import ConfigError, TrainerError
+from ludus.trainer.core.settings import EXAMPLE, config_toml, read_config, write_config
 
 ROOT = Path(__file__).parents[3]
 CONFIGS = sorted([*(ROOT / "trainer" / "configs").glob("*.toml"), *(ROOT / "examples").glob("train_*.toml")])

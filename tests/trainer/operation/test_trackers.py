@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ludus.trainer.config import TrainConfig
+from ludus.trainer.core.config import TrainConfig
 from ludus.trainer.logs import RunLog
 
 MakeConfig = Callable[..., TrainConfig]

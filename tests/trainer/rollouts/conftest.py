@@ -5,7 +5,7 @@ from saying import Saying
 from scripted import ScriptedEngine
 
 from ludus.rendering import Renderer
-from ludus.trainer.tiny import make_tokenizer
+from ludus.trainer.core.tiny import make_tokenizer
 
 
 @pytest.fixture(scope="session")

@@ -23,18 +23,18 @@ from ludus.client import WorldChoice, connect
 from ludus.protocol.errors import WorldNotFound
 from ludus.rendering import Renderer
 from ludus.server import ServerLimits, Split, tool
-from ludus.trainer.chains import keeper as keeping
 from ludus.trainer.chains.player import Origin, play_chain
-from ludus.trainer.chains.returns import other_rewards
-from ludus.trainer.config import ChainsConfig, TrainConfig
+from ludus.trainer.core.config import ChainsConfig, TrainConfig
+from ludus.trainer.core.errors import ConfigError, RolloutError
+from ludus.trainer.core.samples import Rollout, RolloutGroup, RolloutStatus
 from ludus.trainer.engines.clock import PlayClock
-from ludus.trainer.errors import ConfigError, RolloutError
 from ludus.trainer.evaluation import evaluate, evaluation_metrics
 from ludus.trainer.learning.batch import make_batch
+from ludus.trainer.learning.returns import other_rewards
 from ludus.trainer.logs import rollout_record
+from ludus.trainer.rollouts import chains as keeping
 from ludus.trainer.rollouts import stragglers
 from ludus.trainer.rollouts.sampler import open_source
-from ludus.trainer.samples import Rollout, RolloutGroup, RolloutStatus
 
 COMPLETED, FAILED, TRUNCATED = RolloutStatus.COMPLETED, RolloutStatus.FAILED, RolloutStatus.TRUNCATED
 

@@ -14,14 +14,14 @@ from scripted import Playing, ScriptedEngine, call, guess, make_config, playing
 
 from ludus.rendering import Renderer
 from ludus.server import Noise, with_noise
-from ludus.trainer.config import TrainConfig
-from ludus.trainer.errors import EngineError, RolloutError
+from ludus.trainer.core.config import TrainConfig
+from ludus.trainer.core.errors import EngineError, RolloutError
+from ludus.trainer.core.samples import RolloutGroup, RolloutStatus, scored_rewards
 from ludus.trainer.learning.batch import make_batch
 from ludus.trainer.rollouts import stragglers
 from ludus.trainer.rollouts.groups import ConnectedEnvironment
 from ludus.trainer.rollouts.records import turn_rewards
 from ludus.trainer.rollouts.summary import TaskSolved
-from ludus.trainer.samples import RolloutGroup, RolloutStatus, scored_rewards
 
 
 async def collect(run: Playing, batches: int) -> list[list[RolloutGroup]]:

@@ -12,9 +12,9 @@ from terminal import running_episodes
 
 from ludus.rendering import Renderer
 from ludus.server import Environment, Result, Task, tool
-from ludus.trainer.errors import ConfigError, RolloutError
+from ludus.trainer.core.errors import ConfigError, RolloutError
+from ludus.trainer.core.samples import RolloutGroup, RolloutStatus
 from ludus.trainer.learning.batch import make_batch
-from ludus.trainer.samples import RolloutGroup, RolloutStatus
 
 
 class Digits(Environment[Task]):

@@ -16,10 +16,10 @@ from scripted import ScriptedEngine, make_config, playing
 from ludus.evaluation.calibration import write_difficulty
 from ludus.protocol.difficulty import DIFFICULTY_FORMAT, DifficultyFile, TaskDifficulty
 from ludus.rendering import Renderer
-from ludus.trainer.config import TrainConfig
-from ludus.trainer.errors import ConfigError
+from ludus.trainer.core.config import TrainConfig
+from ludus.trainer.core.errors import ConfigError
+from ludus.trainer.core.settings import read_config
 from ludus.trainer.rollouts.sampler import TaskSampler, open_source
-from ludus.trainer.settings import read_config
 
 PASSES = {0: 8, 1: 4, 2: 0, 3: 1}
 """Of eight attempts, by what must be said."""

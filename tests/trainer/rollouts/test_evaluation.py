@@ -12,9 +12,9 @@ from scripted import ScriptedEngine, call, make_config, playing
 from ludus.client.summary import pass_at_k, pass_hat_k
 from ludus.rendering import Renderer
 from ludus.server import Environment, Result, tool
-from ludus.trainer.errors import RolloutError
+from ludus.trainer.core.errors import RolloutError
+from ludus.trainer.core.samples import Rollout, RolloutGroup, RolloutStatus
 from ludus.trainer.evaluation import evaluate, evaluation_metrics
-from ludus.trainer.samples import Rollout, RolloutGroup, RolloutStatus
 
 
 async def test_the_same_tasks_and_seeds_are_played_each_time_and_in_every_run(

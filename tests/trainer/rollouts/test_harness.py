@@ -13,12 +13,12 @@ from saying import Saying, Troubled
 from scripted import ScriptedEngine, call, make_config, playing
 
 from ludus.rendering import Renderer
-from ludus.trainer.config import TrainConfig
-from ludus.trainer.errors import ConfigError, EngineError
-from ludus.trainer.rollouts.collector import Collector
+from ludus.trainer.collecting.collector import Collector
+from ludus.trainer.core.config import TrainConfig
+from ludus.trainer.core.errors import ConfigError, EngineError
+from ludus.trainer.core.samples import RolloutStatus
 from ludus.trainer.rollouts.harness import open_harness
 from ludus.trainer.rollouts.sampler import open_source
-from ludus.trainer.samples import RolloutStatus
 
 AGENT = """
 import json, os, sys, urllib.request

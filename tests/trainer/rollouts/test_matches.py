@@ -20,14 +20,14 @@ from ludus.client import Episode
 from ludus.protocol.episodes import EpisodeInfo, StepResult
 from ludus.rendering import Renderer
 from ludus.server import Environment, Reward, Split, Task
-from ludus.trainer.config import TrainConfig
-from ludus.trainer.errors import ConfigError, EngineError, RolloutError
+from ludus.trainer.collecting.collector import Collector
+from ludus.trainer.core.config import TrainConfig
+from ludus.trainer.core.errors import ConfigError, EngineError, RolloutError
+from ludus.trainer.core.frozen import FrozenPolicies, SelfPlay
+from ludus.trainer.core.samples import RolloutGroup, RolloutStatus
 from ludus.trainer.evaluation import evaluate
 from ludus.trainer.learning.batch import make_batch
-from ludus.trainer.rollouts.collector import Collector
 from ludus.trainer.rollouts.sampler import TaskSampler, open_source
-from ludus.trainer.samples import RolloutGroup, RolloutStatus
-from ludus.trainer.self_play.frozen import FrozenPolicies, SelfPlay
 
 FIRST = "step-00000000"
 

@@ -14,11 +14,11 @@ from scripted import ScriptedEngine, call, make_config, playing
 from waiting import answers, block_until_up
 
 from ludus.rendering import Renderer
-from ludus.trainer.errors import ConfigError
+from ludus.trainer.core.errors import ConfigError
+from ludus.trainer.core.samples import RolloutStatus
 from ludus.trainer.evaluation import evaluate
 from ludus.trainer.learning.batch import make_batch
 from ludus.trainer.rollouts.sampler import open_source
-from ludus.trainer.samples import RolloutStatus
 
 ROOT = Path(__file__).parents[3]
 PYTHON = ROOT / ".peers" / "ors-sdk" / "bin" / "python"

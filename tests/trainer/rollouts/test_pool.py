@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from ludus.trainer.config import SelfPlayConfig, TrainConfig
-from ludus.trainer.errors import RolloutError, TrainerError
-from ludus.trainer.self_play.frozen import FrozenPolicies
-from ludus.trainer.self_play.pool import MatchPlan, Opponents, outcome_of
+from ludus.trainer.core.config import SelfPlayConfig, TrainConfig
+from ludus.trainer.core.errors import RolloutError, TrainerError
+from ludus.trainer.core.frozen import FrozenPolicies
+from ludus.trainer.core.opponents import MatchPlan, Opponents, outcome_of
 
 INFO: Any = SimpleNamespace(
     seats=(SimpleNamespace(name="first"), SimpleNamespace(name="second")), opponents=("weak", "strong")

@@ -21,10 +21,10 @@ from worlds import Playground
 from ludus.rendering import Renderer
 from ludus.server import Environment
 from ludus.server.auth.tokens import TokenFile, new_token, write_token_file
-from ludus.trainer.config import TrainConfig
-from ludus.trainer.errors import ConfigError, RolloutError
+from ludus.trainer.core.config import TrainConfig
+from ludus.trainer.core.errors import ConfigError, RolloutError
+from ludus.trainer.core.samples import RolloutStatus
 from ludus.trainer.rollouts.sampler import open_source
-from ludus.trainer.samples import RolloutStatus
 
 SAYING = Path(__file__).parents[2] / "support" / "saying.py"
 

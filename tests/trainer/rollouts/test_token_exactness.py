@@ -15,7 +15,7 @@ from ludus.gateway.token_policy import TokenPolicy
 from ludus.protocol.content import text_of
 from ludus.protocol.items import CallItem, Item, OutputItem, text_message
 from ludus.rendering import Renderer
-from ludus.trainer.config import RolloutConfig
+from ludus.trainer.core.config import RolloutConfig
 
 MODELS: dict[str, Callable[[], Any]] = {
     "qwen3": lambda: chatml(QWEN3),

@@ -15,9 +15,9 @@ from ludus.protocol.content import Message, text_of
 from ludus.protocol.items import CallItem, Item, MalformedCall, text_message
 from ludus.rendering import Renderer
 from ludus.rendering.encoding import text_encoder
-from ludus.trainer.config import RolloutConfig
+from ludus.trainer.core.config import RolloutConfig
+from ludus.trainer.core.errors import EngineError
 from ludus.trainer.engines.base import Generation, Sampling
-from ludus.trainer.errors import EngineError
 
 TASK: list[Item] = [text_message("user", "Add the numbers.")]
 CALL = '<tool_call>{"name": "add", "arguments": {"a": 1}}</tool_call>'

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ludus.trainer.core.samples import RolloutGroup
 from ludus.trainer.rollouts.buffer import StalenessWindow
-from ludus.trainer.samples import RolloutGroup
 
 
 def group(number: int, version: int) -> RolloutGroup:

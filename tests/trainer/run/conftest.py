@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from ludus.trainer.config import TrainConfig
-from ludus.trainer.settings import config_toml
-from ludus.trainer.tiny import make_tiny_model
+from ludus.trainer.core.config import TrainConfig
+from ludus.trainer.core.settings import config_toml
+from ludus.trainer.core.tiny import make_tiny_model
 
 Launch = Callable[[TrainConfig], Awaitable[asyncio.subprocess.Process]]
 

@@ -23,12 +23,12 @@ from toys import Serve, Word, groups_of, metrics_of, run, run_config
 from ludus.client import connect
 from ludus.rendering import Renderer
 from ludus.server import Split, WorldEnvironment
-from ludus.trainer.chains import keeper
+from ludus.trainer.core.samples import RolloutGroup, RolloutStatus
+from ludus.trainer.core.settings import read_config
+from ludus.trainer.core.tiny import make_tokenizer
+from ludus.trainer.rollouts import chains as keeper
 from ludus.trainer.rollouts.harness import open_harness
 from ludus.trainer.rollouts.sampler import open_source
-from ludus.trainer.samples import RolloutGroup, RolloutStatus
-from ludus.trainer.settings import read_config
-from ludus.trainer.tiny import make_tokenizer
 
 ROOT = Path(__file__).parents[3]
 SHOP = (ROOT / "tests" / "support" / "kept_world.py", ("Shop",))
@@ -210,7 +210,7 @@ use("close_shop", {})
 async def test_a_harness_plays_chains(serve: Serve, tmp_path: Path) -> None:
     from kept_world import Shop
 
-    from ludus.trainer.rollouts.collector import Collector
+    from ludus.trainer.collecting.collector import Collector
 
     renderer = Renderer(make_tokenizer((), 300))
     engine = ScriptedEngine(renderer.tokenizer, lambda prompt, rng: selling(prompt))

@@ -91,7 +91,7 @@ async def test_a_resumed_run_continues_its_curves(serve: Serve, tiny: Path, tmp_
 
 
 async def test_a_run_that_fails_says_so_at_the_hub(serve: Serve, tiny: Path, tmp_path: Path, hub: HubProcess) -> None:
-    from ludus.trainer.errors import TrainerError
+    from ludus.trainer.core.errors import TrainerError
 
     server = await serve(Even)
     broken = {"hub": {"url": hub.url, "name": "broken"}}

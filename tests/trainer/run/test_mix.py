@@ -9,7 +9,7 @@ from toys import Even, Serve, groups_of, metrics_of, run, run_config
 
 from ludus.client.mix import parse_mix
 from ludus.protocol import Reward
-from ludus.trainer.settings import mix_tables
+from ludus.trainer.core.settings import mix_tables
 
 pytestmark = pytest.mark.timeout(180)
 

@@ -13,7 +13,7 @@ import pytest
 from toys import Even, Serve, metrics_of, run, run_config
 
 from ludus.protocol import Reward
-from ludus.trainer.errors import DidNotLearn
+from ludus.trainer.core.errors import DidNotLearn
 from ludus.trainer.outcome import Progress
 
 pytestmark = pytest.mark.timeout(180)

@@ -13,10 +13,17 @@ import torch
 from toys import Even, Serve, groups_of, metrics_of, run, run_config
 
 from ludus.protocol import Reward
-from ludus.trainer.config import CheckpointConfig, TrainConfig
+from ludus.trainer.core.config import CheckpointConfig, TrainConfig
+from ludus.trainer.core.errors import (
+    CanaryError,
+    CheckpointError,
+    EngineError,
+    Interrupted,
+    LearningError,
+    RolloutError,
+)
 from ludus.trainer.engines.base import WeightUpdate
 from ludus.trainer.engines.torch import TorchEngine
-from ludus.trainer.errors import CanaryError, CheckpointError, EngineError, Interrupted, LearningError, RolloutError
 from ludus.trainer.learning.learner import Learner
 from ludus.trainer.worker import Worker
 
@@ -154,8 +161,8 @@ async def test_preferences_that_were_stopped_keep_their_reference(
     serve: Serve, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from ludus.trainer import warm_up
+    from ludus.trainer.core.samples import Sample
     from ludus.trainer.learning.dpo import Pair
-    from ludus.trainer.samples import Sample
 
     def episode(*ids: int) -> Sample:
         n = len(ids)

@@ -10,7 +10,7 @@ import torch
 from toys import Even, Serve, groups_of, metrics_of, run, run_config
 
 from ludus.protocol import Reward
-from ludus.trainer.errors import CanaryError, ConfigError, LearningError, ModelError, RolloutError
+from ludus.trainer.core.errors import CanaryError, ConfigError, LearningError, ModelError, RolloutError
 from ludus.trainer.learning.learner import Learner
 
 pytestmark = pytest.mark.timeout(180)

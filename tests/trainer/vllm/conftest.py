@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from stub_vllm import LORA, StubVllm, running
 
-from ludus.trainer.config import VllmEngineConfig
+from ludus.trainer.core.config import VllmEngineConfig
 from ludus.trainer.engines.vllm import VllmEngine
 
 Connect = Callable[..., Awaitable[VllmEngine]]

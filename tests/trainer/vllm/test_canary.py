@@ -7,10 +7,10 @@ import pytest
 from aiohttp import web
 from stub_vllm import StubVllm
 
-from ludus.trainer.config import CanaryConfig
+from ludus.trainer.core.config import CanaryConfig
+from ludus.trainer.core.errors import CanaryError
 from ludus.trainer.engines.canary import Canary
 from ludus.trainer.engines.vllm import VllmEngine
-from ludus.trainer.errors import CanaryError
 
 Connect = Callable[..., Awaitable[VllmEngine]]
 

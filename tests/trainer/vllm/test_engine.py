@@ -10,9 +10,9 @@ import torch
 from aiohttp import web
 from stub_vllm import StubVllm
 
+from ludus.trainer.core.errors import ConfigError, EngineError
 from ludus.trainer.engines.base import Sampling, WeightUpdate
 from ludus.trainer.engines.vllm import VllmEngine
-from ludus.trainer.errors import ConfigError, EngineError
 
 Connect = Callable[..., Awaitable[VllmEngine]]
 SAMPLING = Sampling(max_tokens=16, stop=(8, 9))

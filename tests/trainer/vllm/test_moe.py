@@ -11,11 +11,11 @@ from learners import configure, make_batch, make_learner
 from moe_models import make_moe
 from safetensors.torch import load_file, save_file
 
-from ludus.trainer.config import CanaryConfig, TorchEngineConfig
+from ludus.trainer.core.config import CanaryConfig, TorchEngineConfig
+from ludus.trainer.core.errors import ModelError
 from ludus.trainer.engines.base import WeightUpdate
 from ludus.trainer.engines.canary import Canary
 from ludus.trainer.engines.torch import TorchEngine
-from ludus.trainer.errors import ModelError
 from ludus.trainer.learning.checkpoint_names import require_checkpoint_names
 from ludus.trainer.learning.losses import policy_objective
 from ludus.trainer.learning.model import load_model

@@ -21,7 +21,7 @@ from vllm_servers import MARKS, vllm_config
 from ludus.gateway.token_policy import TokenPolicy
 from ludus.protocol.items import text_message
 from ludus.rendering import Renderer
-from ludus.trainer.config import CanaryConfig, RolloutConfig
+from ludus.trainer.core.config import CanaryConfig, RolloutConfig
 from ludus.trainer.doctor.model import build
 from ludus.trainer.engines.base import WeightUpdate
 from ludus.trainer.engines.canary import TEXT, Canary

@@ -16,12 +16,12 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 from vllm_servers import MARKS, vllm_config
 
 from ludus.gateway.completions import CompletionsEngine
-from ludus.trainer.config import CanaryConfig, LoraConfig, VllmEngineConfig
+from ludus.trainer.core.config import CanaryConfig, LoraConfig, VllmEngineConfig
+from ludus.trainer.core.errors import CanaryError, EngineError
+from ludus.trainer.core.tiny import make_tiny_model
 from ludus.trainer.engines.base import Generation, Sampling, WeightUpdate
 from ludus.trainer.engines.canary import TEXT, Canary
 from ludus.trainer.engines.vllm import VllmEngine
-from ludus.trainer.errors import CanaryError, EngineError
-from ludus.trainer.tiny import make_tiny_model
 
 LORA = LoraConfig(rank=4, alpha=8.0)
 CONTEXT = 2048

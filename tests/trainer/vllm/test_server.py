@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from ludus.trainer.config import VllmEngineConfig
+from ludus.trainer.core.config import VllmEngineConfig
+from ludus.trainer.core.errors import ConfigError, EngineError
 from ludus.trainer.engines.vllm import VllmEngine, lay_out_worker
-from ludus.trainer.errors import ConfigError, EngineError
 
 
 async def launch(folder: Path, program: str, **settings: Any) -> VllmEngine:

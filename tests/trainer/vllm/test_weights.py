@@ -12,10 +12,10 @@ from aiohttp import web
 from safetensors.torch import load_file
 from stub_vllm import FakeSender, StubVllm
 
+from ludus.trainer.core.errors import ConfigError, EngineError
 from ludus.trainer.engines import vllm, vllm_weights
 from ludus.trainer.engines.base import Sampling, WeightUpdate
 from ludus.trainer.engines.vllm import VllmEngine
-from ludus.trainer.errors import ConfigError, EngineError
 
 Connect = Callable[..., Awaitable[VllmEngine]]
 NCCL: dict[str, Any] = {"weight_transfer_config": {"backend": "nccl"}}

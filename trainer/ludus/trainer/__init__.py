@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any, Final
 from ludus.common.distribution import missing_extra
 
 if TYPE_CHECKING:
-    from ludus.trainer.config import TrainConfig
-    from ludus.trainer.errors import TrainerError
-    from ludus.trainer.settings import read_config
+    from ludus.trainer.core.config import TrainConfig
+    from ludus.trainer.core.errors import TrainerError
+    from ludus.trainer.core.settings import read_config
     from ludus.trainer.train import run
 
 __all__ = ["TrainConfig", "TrainerError", "read_config", "run"]
 
 # Names are imported on first use (PEP 562), so that a configuration can be read and checked without torch.
 _HOMES: Final = {
-    "TrainConfig": "ludus.trainer.config",
-    "TrainerError": "ludus.trainer.errors",
-    "read_config": "ludus.trainer.settings",
+    "TrainConfig": "ludus.trainer.core.config",
+    "TrainerError": "ludus.trainer.core.errors",
+    "read_config": "ludus.trainer.core.settings",
     "run": "ludus.trainer.train",
 }
 

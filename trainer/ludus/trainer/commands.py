@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from ludus.protocol.text import printable
-from ludus.trainer.errors import ConfigError, DidNotLearn, TrainerError
+from ludus.trainer.core.errors import ConfigError, DidNotLearn, TrainerError
 
 if TYPE_CHECKING:
     from ludus.client.mix import MixFile
@@ -115,7 +115,7 @@ def train(
 def _train(
     arguments: list[str], print_config: bool, tiny_from: list[Path], serve: str | None, mix: Path | None
 ) -> None:
-    from ludus.trainer.settings import config_toml, mix_tables, read_config
+    from ludus.trainer.core.settings import config_toml, mix_tables, read_config
 
     files = [argument for argument in arguments if not argument.startswith("-")]
     overrides = [argument for argument in arguments if argument.startswith("-")]

@@ -14,20 +14,20 @@ from ludus.client.seeds import derive_seed
 from ludus.client.summary import SUCCESS_TOLERANCE, pass_at_k, pass_hat_k, wilson
 from ludus.protocol.episodes import TaskRow
 from ludus.trainer.chains.results import by_position, passes, return_of
-from ludus.trainer.config import TrainConfig
-from ludus.trainer.errors import RolloutError, unwrap_exception_group
-from ludus.trainer.rollouts.episodes import Player
+from ludus.trainer.collecting.episodes import Player
+from ludus.trainer.core.config import TrainConfig
+from ludus.trainer.core.errors import RolloutError, unwrap_exception_group
+from ludus.trainer.core.samples import RolloutGroup, scored_rewards
 from ludus.trainer.rollouts.groups import ConnectedEnvironment, GroupSpec
 from ludus.trainer.rollouts.sampler import TaskSampler
 from ludus.trainer.rollouts.summary import no_value_message
-from ludus.trainer.samples import RolloutGroup, scored_rewards
 from ludus.trainer.self_play.results import against_all, seated_metrics, whole_tasks
 
 if TYPE_CHECKING:
     from ludus.rendering import Renderer
+    from ludus.trainer.core.frozen import SelfPlay
     from ludus.trainer.engines.base import Engine
     from ludus.trainer.rollouts.harness import HarnessPlayer
-    from ludus.trainer.self_play.frozen import SelfPlay
 
 PERSISTENCE: Final = 16
 """How many times the persistent baseline samples a turn again, at most."""

@@ -13,9 +13,9 @@ from ludus.common.distribution import installed_version
 from ludus.protocol.errors import LudusError
 from ludus.registry.reporting import FLUSH_SECONDS, TrainingReporter
 from ludus.registry.types.training import TrainingEnvironment
-from ludus.trainer.config import EnvironmentConfig, HubConfig, TrainConfig
-from ludus.trainer.errors import ConfigError
-from ludus.trainer.samples import RolloutGroup
+from ludus.trainer.core.config import EnvironmentConfig, HubConfig, TrainConfig
+from ludus.trainer.core.errors import ConfigError
+from ludus.trainer.core.samples import RolloutGroup
 
 
 class HubReport:

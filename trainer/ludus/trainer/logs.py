@@ -27,12 +27,12 @@ from rich.table import Table
 from rich.text import Text
 
 from ludus.protocol.text import printable
-from ludus.trainer.config import TrainConfig
-from ludus.trainer.errors import ConfigError, TrainerError
+from ludus.trainer.core.config import TrainConfig
+from ludus.trainer.core.errors import ConfigError, TrainerError
+from ludus.trainer.core.samples import RolloutGroup, Sample
+from ludus.trainer.core.settings import config_toml, write_config
 from ludus.trainer.hub_report import HubReport
 from ludus.trainer.report import write_report
-from ludus.trainer.samples import RolloutGroup, Sample
-from ludus.trainer.settings import config_toml, write_config
 
 SHOWN: Final = {
     "reward/mean": "reward",

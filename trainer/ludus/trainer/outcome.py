@@ -12,10 +12,10 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
-from ludus.trainer.config import TrainConfig
-from ludus.trainer.errors import DidNotLearn
+from ludus.trainer.core.config import TrainConfig
+from ludus.trainer.core.errors import DidNotLearn
+from ludus.trainer.core.samples import RolloutGroup, RolloutStatus
 from ludus.trainer.learning.batch import ROUNDING
-from ludus.trainer.samples import RolloutGroup, RolloutStatus
 
 FEWEST_IDLE: Final = 3
 """A run of fewer steps says nothing about whether it learns."""

@@ -22,10 +22,10 @@ from ludus.integrations.local_server import LocalServer
 from ludus.protocol.errors import AuthoringError, InfrastructureFailed
 from ludus.protocol.trajectory import Trajectory
 from ludus.rendering import Renderer
-from ludus.trainer.config import TinyConfig, TrainConfig
-from ludus.trainer.errors import ConfigError
-from ludus.trainer.settings import read_config
-from ludus.trainer.trajectory_files import read_latest
+from ludus.trainer.core.config import TinyConfig, TrainConfig
+from ludus.trainer.core.errors import ConfigError
+from ludus.trainer.core.settings import read_config
+from ludus.trainer.core.trajectory_files import read_latest
 
 LEARNED_FROM: Final = 200
 """The number of episodes whose text the tokenizer learns."""
@@ -152,8 +152,8 @@ def make_model(folder: Path, episodes: Sequence[Trajectory], seed: int, size: Ti
     """Write a model of random weights, whose tokenizer has learned the text of such episodes."""
     from transformers.utils.logging import disable_progress_bar
 
+    from ludus.trainer.core.tiny import make_tiny_model
     from ludus.trainer.learning.sft import render
-    from ludus.trainer.tiny import make_tiny_model
 
     size = size or TinyConfig()
     disable_progress_bar()

@@ -19,7 +19,7 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from ludus.protocol.trajectory import Trajectory
-from ludus.trainer.errors import TrainerError
+from ludus.trainer.core.errors import TrainerError
 from ludus.viewing import page
 from ludus.viewing.charts import Curves, Points, changes, chart, number
 from ludus.viewing.figures import FIGURES, FIRST, Figure, labels_of

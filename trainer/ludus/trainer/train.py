@@ -15,11 +15,16 @@ from transformers.utils.logging import disable_progress_bar
 
 from ludus.common.heap import settle_heap
 from ludus.rendering import Renderer
-from ludus.trainer.config import TrainConfig
+from ludus.trainer.collecting.collector import Collector
+from ludus.trainer.collecting.episodes import Player
+from ludus.trainer.core.config import TrainConfig
+from ludus.trainer.core.errors import Interrupted, LearningError, TrainerError, unwrap_exception_group
+from ludus.trainer.core.frozen import FOLDER, FrozenPolicies, SelfPlay
+from ludus.trainer.core.samples import RolloutGroup
+from ludus.trainer.core.stopping import StopRequest, stop_requests
 from ludus.trainer.engines.base import Engine, WeightUpdate
 from ludus.trainer.engines.canary import TEXT, Canary
 from ludus.trainer.engines.frozen import frozen_engines
-from ludus.trainer.errors import Interrupted, LearningError, TrainerError, unwrap_exception_group
 from ludus.trainer.evaluation import evaluate
 from ludus.trainer.learning.batch import make_batch
 from ludus.trainer.learning.idle import IdleSteps
@@ -27,14 +32,9 @@ from ludus.trainer.learning.model import load_model, model_folder
 from ludus.trainer.learning.parallel import Parallel
 from ludus.trainer.logs import RunLog
 from ludus.trainer.outcome import Progress, recorded
-from ludus.trainer.rollouts.collector import Collector
-from ludus.trainer.rollouts.episodes import Player
 from ludus.trainer.rollouts.harness import HarnessPlayer, open_harness
 from ludus.trainer.rollouts.sampler import TaskSampler, open_source
 from ludus.trainer.rollouts.summary import TaskSolved
-from ludus.trainer.samples import RolloutGroup
-from ludus.trainer.self_play.frozen import FOLDER, FrozenPolicies, SelfPlay
-from ludus.trainer.stopping import StopRequest, stop_requests
 from ludus.trainer.warm_up import WarmUp
 from ludus.trainer.worker import Worker, WorkerGroup, worker_loop
 
@@ -48,7 +48,7 @@ async def train(config: TrainConfig, parallel: Parallel, remarks: Sequence[str] 
         remarks: messages about the run's input, which the log shows first.
 
     Raises:
-        TrainerError: see `ludus.trainer.errors`. The progress is saved first, except after a `LearningError`; a note
+        TrainerError: see `core/errors.py`. The progress is saved first, except after a `LearningError`; a note
             on the error says what was saved.
     """
     async with open_run(config, parallel, remarks) as run:

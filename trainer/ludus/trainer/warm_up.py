@@ -9,14 +9,14 @@ from statistics import fmean
 from typing import Any, Final, Protocol
 
 from ludus.rendering import Renderer
-from ludus.trainer.config import TrainConfig
-from ludus.trainer.config_learning import DpoConfig, SftConfig
-from ludus.trainer.errors import TrainerError
+from ludus.trainer.core.config import TrainConfig
+from ludus.trainer.core.config_learning import DpoConfig, SftConfig
+from ludus.trainer.core.errors import TrainerError
+from ludus.trainer.core.samples import RolloutGroup, Sample, scored_rewards
+from ludus.trainer.core.stopping import StopRequest
 from ludus.trainer.learning.dpo import preference_pairs
 from ludus.trainer.learning.sft import EpisodeSamples, demonstrations, own_episodes, sft_batches
 from ludus.trainer.logs import RunLog
-from ludus.trainer.samples import RolloutGroup, Sample, scored_rewards
-from ludus.trainer.stopping import StopRequest
 from ludus.trainer.worker import Worker, WorkerGroup
 
 TRIED_EVERY: Final = 20

@@ -20,16 +20,16 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from ludus.trainer.checkpoints import Checkpoints
-from ludus.trainer.config import TrainConfig
+from ludus.trainer.core.checkpoints import Checkpoints
+from ludus.trainer.core.config import TrainConfig
+from ludus.trainer.core.samples import TrainBatch
+from ludus.trainer.core.stopping import ignore_signals
 from ludus.trainer.learning.checkpoint_names import require_checkpoint_names
 from ludus.trainer.learning.dpo import Pair, reference_sums, train_dpo
 from ludus.trainer.learning.learner import Learner
 from ludus.trainer.learning.losses import linear_objective, policy_objective
 from ludus.trainer.learning.model import load_model, load_tokenizer, model_folder
 from ludus.trainer.learning.parallel import Parallel
-from ludus.trainer.samples import TrainBatch
-from ludus.trainer.stopping import ignore_signals
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -7,7 +7,7 @@ import time
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
-from ludus.gateway.requests import (
+from ludus.gateway.wires.requests import (
     AssistantEntry,
     CallText,
     Entry,
@@ -24,7 +24,7 @@ from ludus.gateway.requests import (
     text,
     tool_spec,
 )
-from ludus.gateway.sampling import check_sampling, checked_choice
+from ludus.gateway.wires.sampling import check_sampling, checked_choice
 from ludus.protocol.episodes import ToolSpec
 
 NAME: Final = "chat"

@@ -7,7 +7,8 @@ import time
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
-from ludus.gateway.requests import (
+from ludus.gateway.wires import chat
+from ludus.gateway.wires.requests import (
     AssistantEntry,
     CallText,
     Entry,
@@ -22,8 +23,7 @@ from ludus.gateway.requests import (
     objects,
     text,
 )
-from ludus.gateway.sampling import check_sampling, checked_choice, refuse_or_ignore
-from ludus.gateway.wires import chat
+from ludus.gateway.wires.sampling import check_sampling, checked_choice, refuse_or_ignore
 
 NAME: Final = "responses"
 

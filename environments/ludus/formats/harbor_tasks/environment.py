@@ -23,7 +23,7 @@ from ludus.formats.harbor_tasks.verifier import (
 )
 from ludus.protocol.actions import Answer, Call
 from ludus.sandbox import RunResult, Sandbox, SandboxSettings
-from ludus.sandbox.errors import SandboxFileError
+from ludus.sandbox.core.errors import SandboxFileError
 from ludus.server import Environment, EpisodeLimits, Result, Reward, StepResult, Task, ToolError, tool
 from ludus.server.execution.clock import current_clock
 

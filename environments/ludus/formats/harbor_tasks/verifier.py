@@ -14,8 +14,8 @@ from typing import Final
 from ludus.formats.harbor_tasks.folder import HarborFolder, files_of
 from ludus.protocol.rewards import Component, Reward
 from ludus.sandbox import Sandbox
-from ludus.sandbox.errors import SandboxFileError
-from ludus.sandbox.model import Snapshot
+from ludus.sandbox.core.errors import SandboxFileError
+from ludus.sandbox.core.model import Snapshot
 
 LOGS: Final = "logs/verifier"
 _REWARD_BYTES: Final = 2**20

@@ -21,7 +21,7 @@ from ludus.protocol.errors import LudusError
 from ludus.sandbox.box import RunnerBox
 from ludus.sandbox.bubblewrap import Bubblewrap
 from ludus.sandbox.cgroups import Groups
-from ludus.sandbox.errors import SandboxFailed, SandboxUnsupported
+from ludus.sandbox.core.errors import SandboxFailed, SandboxUnsupported
 from ludus.sandbox.remote.daemon import Daemon, serving_sandboxes
 from ludus.sandbox.remote.session import HostLimits
 from ludus.server.web.logs import ConsoleFormatter

@@ -11,8 +11,8 @@ import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from ludus.sandbox.errors import SandboxUnavailable, SandboxUnsupported
-from ludus.sandbox.registry import replace_provider
+from ludus.sandbox.core.errors import SandboxUnavailable, SandboxUnsupported
+from ludus.sandbox.core.registry import replace_provider
 
 if TYPE_CHECKING:
     from ludus.sandbox import Sandbox, SandboxProvider, SandboxSettings

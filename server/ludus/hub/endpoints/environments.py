@@ -43,8 +43,8 @@ from ludus.hub.endpoints.places import PYTHON, SITE_PACKAGES, hub_packages, show
 from ludus.hub.endpoints.removal import lock_folder, note_size, remove_unused
 from ludus.registry.types.errors import HubUnavailable
 from ludus.sandbox import Limits, Sandbox, SandboxSettings
-from ludus.sandbox.errors import SandboxFailed
-from ludus.sandbox.stale import OWNER, is_alive
+from ludus.sandbox.core.errors import SandboxFailed
+from ludus.sandbox.core.stale import OWNER, is_alive
 
 if TYPE_CHECKING:
     from ludus.hub.endpoints.releases import Release

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
 from ludus.hub.endpoints.errors import InstallRefused
-from ludus.sandbox.errors import SandboxFailed, SandboxFileError
+from ludus.sandbox.core.errors import SandboxFailed, SandboxFileError
 
 if TYPE_CHECKING:
-    from ludus.sandbox.model import Sandbox
+    from ludus.sandbox.core.model import Sandbox
 
 _FOLDER: Final = "environment"
 _TAIL_LINES: Final = 20

@@ -23,8 +23,8 @@ from ludus.hub.endpoints.span_relay import SpanRelay
 from ludus.protocol.errors import CapacityError, LudusError
 from ludus.registry.types.errors import PackageNotFound, VersionBlocked
 from ludus.sandbox import find_provider
-from ludus.sandbox.errors import SandboxUnavailable
-from ludus.sandbox.stale import remove_left_behind
+from ludus.sandbox.core.errors import SandboxUnavailable
+from ludus.sandbox.core.stale import remove_left_behind
 from ludus.server.serving.settings import ServerSettings
 
 if TYPE_CHECKING:

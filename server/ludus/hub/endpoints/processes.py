@@ -30,7 +30,7 @@ from ludus.hub.endpoints.sandboxes import ProcessSandboxes
 from ludus.protocol.errors import LudusError
 from ludus.sandbox import Limits, Process, Sandbox, SandboxProvider, SandboxSettings
 from ludus.sandbox.bubblewrap import Bubblewrap
-from ludus.sandbox.errors import SandboxFailed, SandboxPortClosed
+from ludus.sandbox.core.errors import SandboxFailed, SandboxPortClosed
 from ludus.server.workers.orders import KILLED, SERVE, Order
 from ludus.server.workers.processes import NotStarted
 from ludus.server.workers.tending import LONG_LIFE_SECONDS

@@ -16,7 +16,7 @@ import shutil
 from pathlib import Path
 from typing import Final
 
-from ludus.sandbox.stale import OWNER
+from ludus.sandbox.core.stale import OWNER
 
 SIZE_FILE: Final = "ludus-size"
 """The file in a virtual environment with its size in bytes."""

@@ -31,8 +31,8 @@ from pydantic import BaseModel, ConfigDict
 
 from ludus.hub.endpoints.places import SANDBOXES
 from ludus.sandbox.bubblewrap import Bubblewrap
-from ludus.sandbox.errors import SandboxFailed
-from ludus.sandbox.stale import OWNER
+from ludus.sandbox.core.errors import SandboxFailed
+from ludus.sandbox.core.stale import OWNER
 
 if TYPE_CHECKING:
     from ludus.sandbox import Limits, Sandbox, SandboxSettings

@@ -19,7 +19,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from ludus.hub.endpoints.span_lines import LINE_BYTES, SERVICE, SPANS, SpanLine, read_span
-from ludus.sandbox.errors import SandboxFailed
+from ludus.sandbox.core.errors import SandboxFailed
 from ludus.telemetry.tracing import SpanForwarder, active
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 
 from ludus.hub.verified.settings import ANY
 from ludus.protocol.errors import InvalidParams
-from ludus.sandbox.network.allowlist import Allowlist, Destination, is_public, parse_destination
+from ludus.sandbox.core.allowlist import Allowlist, Destination, is_public, parse_destination
 from ludus.sandbox.network.proxy import is_own, look_up
 
 if TYPE_CHECKING:

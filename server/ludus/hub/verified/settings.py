@@ -9,7 +9,7 @@ from typing import Any, Final
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from ludus.hub.toml_settings import check_settings, read_toml
-from ludus.sandbox.network.allowlist import Allowlist
+from ludus.sandbox.core.allowlist import Allowlist
 
 MEGABYTE: Final = 1024 * 1024
 

@@ -21,8 +21,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from ludus.sandbox.model import SandboxSettings
-from ludus.sandbox.stale import OWNER
+from ludus.sandbox.core.model import SandboxSettings
+from ludus.sandbox.core.stale import OWNER
 
 PATH_INSIDE: Final = "/.ludus-authority.pem"
 """The path of the certificate in a sandbox."""

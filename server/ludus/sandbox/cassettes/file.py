@@ -29,7 +29,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from ludus.protocol.messages import describe_invalid
 from ludus.protocol.text import truncate
 from ludus.sandbox.cassettes.requests import canonical
-from ludus.sandbox.errors import CassetteError
+from ludus.sandbox.core.errors import CassetteError
 
 T = TypeVar("T", bound="_Strict")
 

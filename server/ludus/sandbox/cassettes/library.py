@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from ludus.sandbox.cassettes.file import Entry, read_cassette, write_cassette
-from ludus.sandbox.cassettes.settings import Cassette, CassetteMode, mode_of
-from ludus.sandbox.errors import CassetteError
+from ludus.sandbox.core.cassette_settings import Cassette, CassetteMode, mode_of
+from ludus.sandbox.core.errors import CassetteError
 
 _libraries: Final[dict[tuple[str, CassetteMode], Library]] = {}
 _opening: Final = threading.Lock()

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import unquote_plus, urlsplit
 
-from ludus.sandbox.cassettes.settings import Cassette
-from ludus.sandbox.errors import CassetteError
+from ludus.sandbox.core.cassette_settings import Cassette
+from ludus.sandbox.core.errors import CassetteError
 
 
 def canonical(value: Any) -> str:

@@ -12,8 +12,8 @@ from typing import Any
 from ludus.sandbox.cassettes.file import Entry, HttpAnswer
 from ludus.sandbox.cassettes.library import Library, open_library
 from ludus.sandbox.cassettes.requests import call_request, canonical, http_request
-from ludus.sandbox.cassettes.settings import Cassette
-from ludus.sandbox.errors import CassetteError, CassetteMiss
+from ludus.sandbox.core.cassette_settings import Cassette
+from ludus.sandbox.core.errors import CassetteError, CassetteMiss
 
 _SHOWN = 300
 

@@ -36,8 +36,8 @@ from typing import TYPE_CHECKING, Final
 
 import h11
 
-from ludus.sandbox.model import NetworkUse
-from ludus.sandbox.network.allowlist import Address, Allowlist, Destination, is_public, parse_destination
+from ludus.sandbox.core.allowlist import Address, Allowlist, Destination, is_public, parse_destination
+from ludus.sandbox.core.model import NetworkUse
 from ludus.sandbox.network.http_peer import CHUNK, HEADERS, FairReader, Peer, Refused, end_to_end, explain
 
 if TYPE_CHECKING:

@@ -24,8 +24,8 @@ import h11
 
 from ludus.sandbox.cassettes.file import HttpAnswer
 from ludus.sandbox.cassettes.tape import Tape, Unrecorded
-from ludus.sandbox.errors import CassetteError, CassetteMiss
-from ludus.sandbox.network.allowlist import Destination
+from ludus.sandbox.core.allowlist import Destination
+from ludus.sandbox.core.errors import CassetteError, CassetteMiss
 from ludus.sandbox.network.http_peer import HEADERS, Peer, Refused, end_to_end
 
 log = logging.getLogger("ludus.sandbox")

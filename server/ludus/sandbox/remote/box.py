@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ludus.protocol.errors import LudusError
 from ludus.sandbox.base import Command, SandboxBase
-from ludus.sandbox.errors import SandboxFailed
-from ludus.sandbox.model import FileInfo, RunResult, SandboxSettings, Snapshot
+from ludus.sandbox.core.errors import SandboxFailed
+from ludus.sandbox.core.model import FileInfo, RunResult, SandboxSettings, Snapshot
+from ludus.sandbox.core.processes import Process, ProcessEnd
 from ludus.sandbox.process_link import ProcessLink
-from ludus.sandbox.processes import Process, ProcessEnd
 from ludus.sandbox.remote import messages as m
 from ludus.sandbox.remote.host import HostSession
 from ludus.sandbox.remote.tunnel import Tunnel
 
 if TYPE_CHECKING:
-    from ludus.sandbox.terminal import Terminal
+    from ludus.sandbox.core.terminal import Terminal
 
 _MARGIN_SECONDS: Final = 120.0
 """How much longer than a command's limit this server waits: the host ends the command itself."""

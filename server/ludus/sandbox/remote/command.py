@@ -13,7 +13,7 @@ from typing import Annotated, Final
 import typer
 
 from ludus.protocol.text import escape_record
-from ludus.sandbox.registry import find_provider
+from ludus.sandbox.core.registry import find_provider
 from ludus.sandbox.remote.daemon import Daemon, SandboxdError, check_binding, serving_sandboxes
 from ludus.sandbox.remote.session import HostLimits
 from ludus.sandbox.remote.tokens import TOKEN_FILE_VARIABLE, TOKEN_VARIABLE, read_token

@@ -26,7 +26,7 @@ from aiohttp import WSMsgType, web
 from pydantic import ValidationError
 
 from ludus.protocol.errors import AuthoringError
-from ludus.sandbox.model import SandboxProvider
+from ludus.sandbox.core.model import SandboxProvider
 from ludus.sandbox.remote import messages as m
 from ludus.sandbox.remote.session import HostLimits, Session
 

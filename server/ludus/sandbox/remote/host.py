@@ -23,7 +23,7 @@ from typing import Any, Final, Protocol
 import aiohttp
 from pydantic import ValidationError
 
-from ludus.sandbox.errors import SandboxFailed
+from ludus.sandbox.core.errors import SandboxFailed
 from ludus.sandbox.remote import messages as m
 from ludus.sandbox.remote.channel import Assembly, Channel
 

@@ -25,7 +25,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from ludus.protocol.errors import LudusError
 from ludus.protocol.messages import describe_invalid
 from ludus.protocol.text import truncate
-from ludus.sandbox.errors import (
+from ludus.sandbox.core.errors import (
     SandboxFailed,
     SandboxFileError,
     SandboxInputClosed,
@@ -33,8 +33,8 @@ from ludus.sandbox.errors import (
     SandboxPortClosed,
     SandboxUnsupported,
 )
-from ludus.sandbox.model import Limits, NetworkUse, RunResult, SandboxSettings
-from ludus.sandbox.processes import ProcessEnd
+from ludus.sandbox.core.model import Limits, NetworkUse, RunResult, SandboxSettings
+from ludus.sandbox.core.processes import ProcessEnd
 
 VERSION: Final = 1
 """The version of this protocol. Both sides must have the same."""

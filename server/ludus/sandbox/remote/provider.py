@@ -10,8 +10,8 @@ from contextlib import suppress
 from typing import Final
 from urllib.parse import urlsplit
 
-from ludus.sandbox.errors import SandboxFailed, SandboxUnavailable
-from ludus.sandbox.model import SandboxSettings
+from ludus.sandbox.core.errors import SandboxFailed, SandboxUnavailable
+from ludus.sandbox.core.model import SandboxSettings
 from ludus.sandbox.pool import PooledProvider
 from ludus.sandbox.remote.box import RemoteBox
 from ludus.sandbox.remote.host import UNIX, Host, HostSession, Timing

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
-from ludus.sandbox.errors import SandboxFailed, SandboxInputClosed
-from ludus.sandbox.processes import WINDOW, OutputStream, Process
+from ludus.sandbox.core.errors import SandboxFailed, SandboxInputClosed
+from ludus.sandbox.core.processes import WINDOW, OutputStream, Process
+from ludus.sandbox.core.terminal import Terminal
 from ludus.sandbox.remote.channel import Channel
 from ludus.sandbox.remote.messages import PIECE, WireError
-from ludus.sandbox.terminal import Terminal
 
 
 class ProcessRelay:

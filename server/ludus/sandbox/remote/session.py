@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final, Protocol
 
 from ludus.protocol.errors import LudusError
-from ludus.sandbox.errors import SandboxFailed, SandboxLimitReached, SandboxUnsupported
-from ludus.sandbox.model import Sandbox, SandboxProvider, SandboxSettings, Snapshot
+from ludus.sandbox.core.errors import SandboxFailed, SandboxLimitReached, SandboxUnsupported
+from ludus.sandbox.core.model import Sandbox, SandboxProvider, SandboxSettings, Snapshot
 from ludus.sandbox.remote import messages as m
 from ludus.sandbox.remote.channel import Assembly, Channel
 from ludus.sandbox.remote.relay import ProcessRelay

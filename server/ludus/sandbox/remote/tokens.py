@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Final
 
-from ludus.sandbox.errors import SandboxUnavailable
+from ludus.sandbox.core.errors import SandboxUnavailable
 
 TOKEN_VARIABLE: Final = "LUDUS_SANDBOXD_TOKEN"
 TOKEN_FILE_VARIABLE: Final = "LUDUS_SANDBOXD_TOKEN_FILE"

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from ludus.sandbox.processes import WINDOW
+from ludus.sandbox.core.processes import WINDOW
 from ludus.sandbox.remote.channel import Channel
 from ludus.sandbox.remote.messages import PIECE, WireError
 

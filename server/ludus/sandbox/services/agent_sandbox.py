@@ -13,8 +13,8 @@ import shlex
 from collections.abc import Mapping
 from typing import Any, Final
 
-from ludus.sandbox.errors import SandboxFailed, SandboxImageError, SandboxUnavailable, SandboxUnsupported
-from ludus.sandbox.model import SandboxSettings
+from ludus.sandbox.core.errors import SandboxFailed, SandboxImageError, SandboxUnavailable, SandboxUnsupported
+from ludus.sandbox.core.model import SandboxSettings
 from ludus.sandbox.services.machine import Executed, Machine, Overdue
 from ludus.sandbox.services.provider import BOOT_LABEL, START_SECONDS, TOKEN_LABEL, Refusal, ServiceProvider
 

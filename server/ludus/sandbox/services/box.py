@@ -25,9 +25,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Final
 
 from ludus.sandbox.base import Command, SandboxBase
-from ludus.sandbox.endings import LimitName
-from ludus.sandbox.errors import SandboxFailed, SandboxFileError
-from ludus.sandbox.model import FileInfo, RunResult, SandboxSettings, Snapshot
+from ludus.sandbox.core.endings import LimitName
+from ludus.sandbox.core.errors import SandboxFailed, SandboxFileError
+from ludus.sandbox.core.model import FileInfo, RunResult, SandboxSettings, Snapshot
 from ludus.sandbox.services.machine import Executed, Machine, Overdue
 from ludus.sandbox.services.program import INLINE, command_line, find_answer, pack, unpack
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import e2b  # pyright: ignore[reportMissingImports]
 
-from ludus.sandbox.errors import SandboxFailed, SandboxImageError, SandboxUnavailable
-from ludus.sandbox.model import SandboxSettings
+from ludus.sandbox.core.errors import SandboxFailed, SandboxImageError, SandboxUnavailable
+from ludus.sandbox.core.model import SandboxSettings
 from ludus.sandbox.services.machine import Executed, Machine, Overdue
 from ludus.sandbox.services.provider import BOOT_LABEL, Refusal, ServiceProvider
 

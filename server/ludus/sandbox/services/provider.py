@@ -12,12 +12,12 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import ClassVar, Final
 
-from ludus.sandbox.errors import SandboxFailed, SandboxImageError, SandboxUnavailable, SandboxUnsupported
-from ludus.sandbox.model import SandboxSettings
+from ludus.sandbox.core.errors import SandboxFailed, SandboxImageError, SandboxUnavailable, SandboxUnsupported
+from ludus.sandbox.core.model import SandboxSettings
+from ludus.sandbox.core.stale import OWNER, boot, is_alive
 from ludus.sandbox.pool import PooledProvider
 from ludus.sandbox.services.box import NoAnswer, ServiceBox, describe, end_machine, request
 from ludus.sandbox.services.machine import Machine, Overdue
-from ludus.sandbox.stale import OWNER, boot, is_alive
 
 log = logging.getLogger("ludus.sandbox")
 

@@ -6,8 +6,8 @@ import inspect
 from pathlib import Path
 from typing import Any
 
-from ludus.sandbox.cassettes.settings import Cassette
-from ludus.sandbox.errors import CassetteError
+from ludus.sandbox.core.cassette_settings import Cassette
+from ludus.sandbox.core.errors import CassetteError
 
 
 def folder_of(cls: type[Any], *declaring: str) -> Path | None:

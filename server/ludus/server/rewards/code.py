@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ludus.protocol.errors import AuthoringError
-from ludus.sandbox.errors import SandboxFileError
+from ludus.sandbox.core.errors import SandboxFileError
 from ludus.server.rewards.attempt import Attempt, Selector, resolve
 from ludus.server.rewards.code_runner import Box, Ran, verifier_of
 from ludus.server.rewards.code_text import Comparison, find_program, outputs_equal

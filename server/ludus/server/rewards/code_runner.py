@@ -11,7 +11,7 @@ from contextlib import AbstractAsyncContextManager, closing
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from ludus.sandbox.errors import SandboxFileError
+from ludus.sandbox.core.errors import SandboxFileError
 from ludus.server.rewards.attempt import Attempt
 
 DEPTH: Final = 100

@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 
 from ludus.common.incidents import new_incident
 from ludus.protocol.errors import AuthoringError
-from ludus.sandbox.errors import CAUSED_INSIDE
+from ludus.sandbox.core.errors import CAUSED_INSIDE
 from ludus.server.rewards.attempt import Attempt
 from ludus.server.rewards.verdict import Verdict, read_verdict
 

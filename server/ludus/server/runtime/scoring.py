@@ -15,7 +15,7 @@ from ludus.protocol.episodes import Candidate, StepResult
 from ludus.protocol.errors import LudusError
 from ludus.protocol.lifecycle import EndReason
 from ludus.protocol.rewards import Component, Reward, RewardEntry, total
-from ludus.sandbox.errors import CAUSED_INSIDE
+from ludus.sandbox.core.errors import CAUSED_INSIDE
 from ludus.server.authoring.environment import Environment
 from ludus.server.authoring.results import read_reward
 from ludus.server.execution import user_code

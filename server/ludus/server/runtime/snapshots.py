@@ -30,9 +30,9 @@ from zlib import crc32
 
 from ludus.protocol.episodes import StepResult
 from ludus.protocol.errors import LudusError, ShuttingDown, Unsupported
-from ludus.sandbox.errors import CAUSED_INSIDE
-from ludus.sandbox.model import Snapshot
-from ludus.sandbox.stale import OWNER, remove_left_behind
+from ludus.sandbox.core.errors import CAUSED_INSIDE
+from ludus.sandbox.core.model import Snapshot
+from ludus.sandbox.core.stale import OWNER, remove_left_behind
 from ludus.server.durability.journal import Journal, Saved, committed
 from ludus.server.durability.snapshot_store import PartNotWritten, SnapshotFolder, SnapshotStore
 from ludus.server.execution import user_code

@@ -55,7 +55,7 @@ from ludus.protocol.errors import EpisodeFailed, KeyConflict, LudusError, Shutti
 from ludus.protocol.lifecycle import EVENT_OF_REASON, EndReason, EpisodeStatus, advance
 from ludus.protocol.rewards import RewardEntry, total
 from ludus.protocol.text import replace_surrogates
-from ludus.sandbox.errors import CAUSED_INSIDE
+from ludus.sandbox.core.errors import CAUSED_INSIDE
 from ludus.server.authoring.results import read_result
 from ludus.server.authoring.tools import InvalidArguments, StepContext
 from ludus.server.durability.journal import Asked, CallNotWritten, Journal, Settled, check_writable, committed

@@ -10,7 +10,7 @@ from hashlib import sha256
 from typing import Any
 
 from ludus.protocol.episodes import StepResult
-from ludus.sandbox.errors import CAUSED_INSIDE
+from ludus.sandbox.core.errors import CAUSED_INSIDE
 from ludus.server.execution import user_code
 from ludus.server.execution.threads import Workers
 from ludus.server.runtime.episode import Call, Episode, StepRecord

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ludus.protocol.errors import AuthoringError
-from ludus.sandbox.stale import OWNER, remove_left_behind
+from ludus.sandbox.core.stale import OWNER, remove_left_behind
 from ludus.server.serving.serve import (
     ServeError,
     announce,

@@ -22,11 +22,11 @@ from functools import partial
 
 from ludus.protocol import errors as e
 from ludus.protocol.episodes import WorldChoice
-from ludus.trainer.chains.keeper import FirstStart
+from ludus.trainer.core.samples import ChainPlace, Rollout, RolloutStatus
+from ludus.trainer.rollouts.chains import FirstStart
 from ludus.trainer.rollouts.groups import GroupSpec
 from ludus.trainer.rollouts.records import broken, of_attempt, rollout_of, unplayed
 from ludus.trainer.rollouts.stragglers import EpisodeEnd
-from ludus.trainer.samples import ChainPlace, Rollout, RolloutStatus
 
 PlayTask = Callable[[GroupSpec, str, EpisodeEnd], Awaitable[Rollout]]
 """Plays one task of a chain in the world with an id."""

@@ -6,8 +6,8 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 
+from ludus.trainer.core.samples import Rollout, RolloutGroup, RolloutStatus
 from ludus.trainer.rollouts.sampler import TaskSampler
-from ludus.trainer.samples import Rollout, RolloutGroup, RolloutStatus
 
 
 def return_of(chain: Sequence[Rollout]) -> float:

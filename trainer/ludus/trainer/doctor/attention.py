@@ -16,12 +16,12 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
+from ludus.trainer.core.errors import ModelError
+from ludus.trainer.core.samples import Sample
 from ludus.trainer.doctor.context import CheckFailed, CheckSkipped, Context
 from ludus.trainer.doctor.learning import batch_of, random_samples
-from ludus.trainer.errors import ModelError
 from ludus.trainer.learning.attention import NAME, Kind, Layout, choose
 from ludus.trainer.learning.packing import MicroBatch, pack
-from ludus.trainer.samples import Sample
 
 LENGTHS: Final = (1500, 130, 2, 2048, 700, 96)
 SMALL_LENGTHS: Final = (60, 40, 2, 130, 77, 34)

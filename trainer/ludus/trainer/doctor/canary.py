@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from itertools import count
 
-from ludus.trainer.config import TorchEngineConfig
+from ludus.trainer.core.config import TorchEngineConfig
 from ludus.trainer.doctor.context import Context
 from ludus.trainer.doctor.divergence import calibrate
 from ludus.trainer.doctor.learning import configuration, make_learner

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ludus.protocol.text import printable
-from ludus.trainer.errors import TrainerError
+from ludus.trainer.core.errors import TrainerError
 
 if TYPE_CHECKING:
     from ludus.trainer.doctor.report import Result

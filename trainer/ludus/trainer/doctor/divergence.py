@@ -10,11 +10,11 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from ludus.trainer.config import CanaryConfig
+from ludus.trainer.core.config import CanaryConfig
+from ludus.trainer.core.errors import CanaryError
 from ludus.trainer.doctor.context import CheckFailed, Context
 from ludus.trainer.engines.base import Engine, Sampling
 from ludus.trainer.engines.canary import TEXT, Canary
-from ludus.trainer.errors import CanaryError
 from ludus.trainer.learning.learner import Learner
 from ludus.trainer.learning.model import load_tokenizer
 

@@ -9,13 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ludus.trainer.config import EnvironmentConfig, ModelConfig, ParallelConfig, TrainConfig
-from ludus.trainer.config_learning import OptimizerConfig
+from ludus.trainer.core.config import EnvironmentConfig, ModelConfig, ParallelConfig, TrainConfig
+from ludus.trainer.core.config_learning import OptimizerConfig
+from ludus.trainer.core.samples import Sample, TrainBatch, TrainSample
 from ludus.trainer.doctor.context import Context
 from ludus.trainer.learning.learner import Learner
 from ludus.trainer.learning.model import load_model
 from ludus.trainer.learning.parallel import Parallel
-from ludus.trainer.samples import Sample, TrainBatch, TrainSample
 
 SHARED = 32
 """The number of tokens that the prompts of two neighboring samples share."""

@@ -8,8 +8,8 @@ from typing import Any, Final
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
+from ludus.trainer.core.tiny import PADDING, TURN_END, make_tokenizer
 from ludus.trainer.doctor.context import Context
-from ludus.trainer.tiny import PADDING, TURN_END, make_tokenizer
 
 FULL: Final[dict[str, Any]] = {
     "vocab_size": 151_936,

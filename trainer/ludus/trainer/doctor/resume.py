@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from safetensors.torch import load_file
 
-from ludus.trainer.checkpoints import Checkpoints
+from ludus.trainer.core.checkpoints import Checkpoints
 from ludus.trainer.doctor.context import CheckFailed, Context, read_json, write_json
 from ludus.trainer.doctor.learning import (
     batch_of,

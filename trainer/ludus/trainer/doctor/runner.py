@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from ludus.common.distribution import installed_version
+from ludus.trainer.core.errors import ConfigError, TrainerError
 from ludus.trainer.doctor.checks import CHECKS, Check
 from ludus.trainer.doctor.context import FIGURES, PROGRAM, RESULT, Setting, read_json
 from ludus.trainer.doctor.guard import KILL_SECONDS, TIMED_OUT
 from ludus.trainer.doctor.report import Machine, Memory, Model, Report, Result, Scrubber, write_report
-from ludus.trainer.errors import ConfigError, TrainerError
 
 GUARD: Final = Path(__file__).with_name("guard.py")
 PREPARE_SECONDS: Final = 60.0

@@ -9,12 +9,12 @@ from typing import Final
 
 import torch
 
+from ludus.trainer.core.samples import TrainBatch
 from ludus.trainer.doctor.context import CheckFailed, Context
 from ludus.trainer.doctor.flops import PEAKS, training_flops
 from ludus.trainer.doctor.learning import batch_of, configuration, lengths_of, make_learner, random_samples
 from ludus.trainer.learning.learner import Learner
 from ludus.trainer.learning.losses import policy_objective
-from ludus.trainer.samples import TrainBatch
 
 TOKENS, LONGEST, RATE = 16_384, 4_096, 1e-5
 SMALL_TOKENS, SMALL_LONGEST, SMALL_RATE = 512, 128, 1e-3

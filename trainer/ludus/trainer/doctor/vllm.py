@@ -9,7 +9,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from ludus.trainer.config import VllmEngineConfig
+from ludus.trainer.core.config import VllmEngineConfig
 from ludus.trainer.doctor.checksums import require_equal, sent_checksums
 from ludus.trainer.doctor.context import Context, gpu_variables
 from ludus.trainer.doctor.divergence import calibrate

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch._C._distributed_c10d import PrefixStore, TCPStore
 from torch.distributed import ProcessGroupGloo
 
-from ludus.trainer.config import TorchEngineConfig
+from ludus.trainer.core.config import TorchEngineConfig
 from ludus.trainer.doctor.checksums import checksums, require_equal, sent_checksums
 from ludus.trainer.doctor.context import CheckFailed, Context, gpu_variables
 from ludus.trainer.doctor.divergence import changed, statistics_of

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 from transformers import AttentionInterface
 
-from ludus.trainer.errors import ModelError
+from ludus.trainer.core.errors import ModelError
 
 NAME = "ludus_slots"
 """The name of `slot_attention` in transformers."""

@@ -35,11 +35,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from ludus.trainer.config import TorchEngineConfig
+from ludus.trainer.core.config import TorchEngineConfig
+from ludus.trainer.core.errors import EngineError
 from ludus.trainer.engines.attention import Cache, Group, Pass
 from ludus.trainer.engines.base import Finish, Generation, Sampling
 from ludus.trainer.engines.decoder import forward_of
-from ludus.trainer.errors import EngineError
 
 PASS_TOKENS: Final = 4096
 """The maximum number of prompt tokens of one pass. Longer prompts take several passes, which also decode."""

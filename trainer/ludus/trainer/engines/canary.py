@@ -16,9 +16,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import cycle, islice
 from typing import Final
 
-from ludus.trainer.config import CanaryConfig
+from ludus.trainer.core.config import CanaryConfig
+from ludus.trainer.core.errors import CanaryError
 from ludus.trainer.engines.base import Engine
-from ludus.trainer.errors import CanaryError
 
 TEXT: Final = """\
 A canary is a small bird. Miners took canaries down into the mine, because gas that a man does not smell makes a bird

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from ludus.trainer.config import ModelConfig, TrainConfig
+from ludus.trainer.core.config import ModelConfig, TrainConfig
 from ludus.trainer.learning.model import load_model
 
 if TYPE_CHECKING:
+    from ludus.trainer.core.frozen import FrozenEngine
     from ludus.trainer.engines.base import Engine
-    from ludus.trainer.self_play.frozen import FrozenEngine
 
 
 def frozen_engines(

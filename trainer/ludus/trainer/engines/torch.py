@@ -20,12 +20,12 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedModel
 from transformers.initialization import no_init_weights
 
-from ludus.trainer.config import TorchEngineConfig
+from ludus.trainer.core.config import TorchEngineConfig
+from ludus.trainer.core.errors import ConfigError, EngineError, ModelError
 from ludus.trainer.engines.attention import NAME
 from ludus.trainer.engines.base import Generation, Sampling, WeightUpdate
 from ludus.trainer.engines.batch import Answer, Batch, Ints, Request
 from ludus.trainer.engines.clock import PlayClock
-from ludus.trainer.errors import ConfigError, EngineError, ModelError
 
 _CLOSING_SECONDS: Final = 30.0
 T = TypeVar("T")

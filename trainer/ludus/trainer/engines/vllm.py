@@ -16,13 +16,13 @@ import aiohttp
 import torch
 
 from ludus.gateway.completions import weight_versions
-from ludus.trainer.config import LoraConfig, VllmEngineConfig
+from ludus.trainer.core.config import LoraConfig, VllmEngineConfig
+from ludus.trainer.core.errors import ConfigError, EngineError
 from ludus.trainer.engines.base import Generation, Sampling, WeightUpdate
 from ludus.trainer.engines.clock import PlayClock
 from ludus.trainer.engines.vllm_process import VllmProcess
 from ludus.trainer.engines.vllm_server import VllmServer, VllmServers, free_port, together
 from ludus.trainer.engines.vllm_weights import FileTransfer, LoraAdapters, NcclSender, NcclTransfer
-from ludus.trainer.errors import ConfigError, EngineError
 
 WORKER: Final = "ludus.trainer.engines.vllm_worker"
 BACKENDS: Final = {"nccl": "nccl", "file": "ludus_file"}

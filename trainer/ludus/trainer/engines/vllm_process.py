@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, Self
 
-from ludus.trainer.errors import ConfigError
+from ludus.trainer.core.errors import ConfigError
 
 SUPERVISOR: Final = Path(__file__).with_name("vllm_supervisor.py")
 STOP_SECONDS: Final = 20.0

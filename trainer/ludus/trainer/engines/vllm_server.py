@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 import aiohttp
 from pydantic_core import from_json, to_json
 
+from ludus.trainer.core.errors import EngineError
 from ludus.trainer.engines.vllm_process import VllmProcess
-from ludus.trainer.errors import EngineError
 
 T = TypeVar("T")
 Limit = Callable[[float | None], AbstractAsyncContextManager[asyncio.Timeout]]

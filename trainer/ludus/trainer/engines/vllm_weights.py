@@ -18,9 +18,9 @@ from typing import Any, Final, TypeVar
 import torch
 from safetensors.torch import save_file
 
+from ludus.trainer.core.errors import ConfigError, EngineError
 from ludus.trainer.engines.base import WeightUpdate
 from ludus.trainer.engines.vllm_server import VllmServers, free_port, together
-from ludus.trainer.errors import ConfigError, EngineError
 
 BUCKET_BYTES: Final = 1 << 30
 """The size of the weights that are gathered, sent and loaded at once."""

@@ -13,8 +13,8 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from ludus.trainer.config_learning import AdvantageConfig
-from ludus.trainer.errors import LearningError
+from ludus.trainer.core.config_learning import AdvantageConfig
+from ludus.trainer.core.errors import LearningError
 
 
 def group_advantages(rewards: Tensor, config: AdvantageConfig) -> Tensor:

@@ -26,7 +26,7 @@ from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 from transformers import AttentionInterface, PreTrainedConfig
 
-from ludus.trainer.errors import ModelError
+from ludus.trainer.core.errors import ModelError
 
 NAME: Final = "ludus_varlen"
 BLOCK: Final = 128

@@ -11,19 +11,9 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from ludus.trainer.chains.returns import with_chain_returns
-from ludus.trainer.config import TrainConfig
-from ludus.trainer.config_learning import AdvantageConfig
-from ludus.trainer.learning.advantages import (
-    group_advantages,
-    monte_carlo_advantages,
-    overlong_penalty,
-    returns_to_go,
-    step_advantages,
-    whiten,
-)
-from ludus.trainer.learning.losses import aggregation_weights
-from ludus.trainer.samples import (
+from ludus.trainer.core.config import TrainConfig
+from ludus.trainer.core.config_learning import AdvantageConfig
+from ludus.trainer.core.samples import (
     Rollout,
     RolloutGroup,
     RolloutStatus,
@@ -33,6 +23,16 @@ from ludus.trainer.samples import (
     scored,
     scored_rewards,
 )
+from ludus.trainer.learning.advantages import (
+    group_advantages,
+    monte_carlo_advantages,
+    overlong_penalty,
+    returns_to_go,
+    step_advantages,
+    whiten,
+)
+from ludus.trainer.learning.losses import aggregation_weights
+from ludus.trainer.learning.returns import with_chain_returns
 
 ROUNDING: Final = 1e-9
 """Returns whose difference, relative to the greatest reward, is at most this count as equal."""

@@ -16,7 +16,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 from transformers.core_model_loading import revert_weight_conversion
 
-from ludus.trainer.errors import ModelError
+from ludus.trainer.core.errors import ModelError
 
 _LAYER = re.compile(r".*\.\d+\.")
 

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from itertools import islice, permutations
 
 from ludus.rendering import Renderer
-from ludus.trainer.config_learning import DpoConfig
-from ludus.trainer.errors import ConfigError
+from ludus.trainer.core.config_learning import DpoConfig
+from ludus.trainer.core.errors import ConfigError
+from ludus.trainer.core.samples import Sample, TrainBatch
 from ludus.trainer.learning.learner import Learner
 from ludus.trainer.learning.losses import linear_objective
 from ludus.trainer.learning.sft import read_episodes, render, shuffled, uniform
-from ludus.trainer.samples import Sample, TrainBatch
 
 
 @dataclass(frozen=True, slots=True)

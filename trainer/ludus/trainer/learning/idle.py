@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ludus.trainer.config import TrainConfig
+from ludus.trainer.core.config import TrainConfig
+from ludus.trainer.core.samples import TrainBatch
 from ludus.trainer.learning.batch import ROUNDING
-from ludus.trainer.samples import TrainBatch
 
 
 class IdleSteps:

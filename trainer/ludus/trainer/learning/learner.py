@@ -45,9 +45,10 @@ from torch.distributed.checkpoint.state_dict import (
 )
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ludus.trainer.config import TrainConfig
-from ludus.trainer.config_learning import OptimizerConfig
-from ludus.trainer.errors import LearningError
+from ludus.trainer.core.config import TrainConfig
+from ludus.trainer.core.config_learning import OptimizerConfig
+from ludus.trainer.core.errors import LearningError
+from ludus.trainer.core.samples import Sample, TrainBatch, TrainSample
 from ludus.trainer.learning.attention import Kind, Layout, choose
 from ludus.trainer.learning.batch import split_minibatches
 from ludus.trainer.learning.checkpoint_names import checkpoint_tensors
@@ -65,7 +66,6 @@ from ludus.trainer.learning.parallel import (
     reshard,
     whole,
 )
-from ludus.trainer.samples import Sample, TrainBatch, TrainSample
 
 CULPRITS = 8
 """The maximum number of samples that an error names."""

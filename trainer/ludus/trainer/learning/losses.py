@@ -18,7 +18,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ludus.trainer.config_learning import LossConfig
+from ludus.trainer.core.config_learning import LossConfig
 
 Metrics = dict[str, Tensor]
 """Sums over tokens by name; `tokens` is the divisor for means. Names ending in `/max` are maxima."""

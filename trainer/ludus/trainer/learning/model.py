@@ -16,8 +16,8 @@ from safetensors.torch import save_file
 from torch import nn
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from ludus.trainer.config import LoraConfig, ModelConfig
-from ludus.trainer.errors import ModelError
+from ludus.trainer.core.config import LoraConfig, ModelConfig
+from ludus.trainer.core.errors import ModelError
 from ludus.trainer.learning.attention import NAME, require_packable
 
 HUB_SECONDS = 10.0

@@ -27,7 +27,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ludus.trainer.samples import TrainSample
+from ludus.trainer.core.samples import TrainSample
 
 LINEAR: Final = 12_288
 """Tokens of context at which attention costs as much as the matrices of a layer: 12 × width, for a width of 1,024."""

@@ -31,8 +31,8 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from torch.utils.checkpoint import checkpoint
 from transformers import AttentionInterface, PreTrainedModel
 
-from ludus.trainer.config import ModelConfig, ParallelConfig
-from ludus.trainer.errors import ConfigError
+from ludus.trainer.core.config import ModelConfig, ParallelConfig
+from ludus.trainer.core.errors import ConfigError
 from ludus.trainer.learning.attention import NAME, attend
 
 T = TypeVar("T")

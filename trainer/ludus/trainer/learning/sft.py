@@ -12,11 +12,11 @@ from ludus.client.demonstrations import is_held_out
 from ludus.protocol.episodes import ToolSpec
 from ludus.protocol.trajectory import Trajectory
 from ludus.rendering import Renderer
-from ludus.trainer.config_learning import SftConfig
-from ludus.trainer.errors import ConfigError
+from ludus.trainer.core.config_learning import SftConfig
+from ludus.trainer.core.errors import ConfigError
+from ludus.trainer.core.samples import RolloutGroup, Sample, TrainBatch, TrainSample
+from ludus.trainer.core.trajectory_files import read_latest
 from ludus.trainer.learning.losses import aggregation_weights
-from ludus.trainer.samples import RolloutGroup, Sample, TrainBatch, TrainSample
-from ludus.trainer.trajectory_files import read_latest
 
 EpisodeSamples = tuple[Sample, ...]
 """All samples of one episode."""

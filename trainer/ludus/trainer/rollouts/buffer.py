@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ludus.trainer.samples import RolloutGroup
+from ludus.trainer.core.samples import RolloutGroup
 
 
 class StalenessWindow:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from ludus.client.driver import Driver, continue_in
 from ludus.client.seeds import derive_seed
-from ludus.trainer.config_learning import MonteCarloConfig
-from ludus.trainer.samples import Rollout
+from ludus.trainer.core.config_learning import MonteCarloConfig
+from ludus.trainer.core.samples import Rollout
 
 if TYPE_CHECKING:
     from ludus.gateway.token_policy import TokenPolicy

@@ -15,10 +15,10 @@ from ludus.common.backoff import Backoff
 from ludus.protocol import errors as e
 from ludus.protocol.difficulty import DifficultyFile
 from ludus.protocol.episodes import EnvironmentInfo, TaskRow, WorldChoice
-from ludus.trainer.chains.keeper import WorldKeeper
-from ludus.trainer.config import EnvironmentConfig
-from ludus.trainer.errors import RolloutError
-from ludus.trainer.self_play.pool import MatchPlan
+from ludus.trainer.core.config import EnvironmentConfig
+from ludus.trainer.core.errors import RolloutError
+from ludus.trainer.core.opponents import MatchPlan
+from ludus.trainer.rollouts.chains import WorldKeeper
 
 T = TypeVar("T")
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from ludus.client import Episode
 from ludus.gateway import Gateway, GatewayLimits, Harness, HarnessEpisode, HarnessFailed, make_harness
 from ludus.gateway.session import TimeLimit
-from ludus.trainer.config import RolloutConfig
-from ludus.trainer.errors import ConfigError
+from ludus.trainer.core.config import RolloutConfig
+from ludus.trainer.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from ludus.rendering import Renderer

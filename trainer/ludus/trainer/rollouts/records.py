@@ -11,8 +11,8 @@ from ludus.client.policies.base import Conversation, EpisodePolicy, PolicyResult
 from ludus.protocol import errors as e
 from ludus.protocol.lifecycle import is_truncated
 from ludus.protocol.trajectory import Failure, Trajectory
+from ludus.trainer.core.samples import Rollout, RolloutStatus, Sample
 from ludus.trainer.rollouts.groups import GroupSpec
-from ludus.trainer.samples import Rollout, RolloutStatus, Sample
 
 
 class ErrorRecordingPolicy:

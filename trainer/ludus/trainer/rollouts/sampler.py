@@ -23,13 +23,13 @@ from ludus.evaluation.calibration.difficulty import read_difficulty
 from ludus.protocol import errors as e
 from ludus.protocol.difficulty import DifficultyFile
 from ludus.protocol.episodes import EnvironmentInfo, Outcome, TaskRow
-from ludus.trainer.chains.keeper import FILE, WorldKeeper
-from ludus.trainer.config import EnvironmentConfig, TrainConfig
-from ludus.trainer.errors import ConfigError, RolloutError
+from ludus.trainer.core.config import EnvironmentConfig, TrainConfig
+from ludus.trainer.core.errors import ConfigError, RolloutError
+from ludus.trainer.core.opponents import MatchPlan, Opponents, check_seats, outcome_of
+from ludus.trainer.core.samples import RolloutGroup, scored_rewards
+from ludus.trainer.rollouts.chains import FILE, WorldKeeper
 from ludus.trainer.rollouts.groups import ConnectedEnvironment, GroupSpec
 from ludus.trainer.rollouts.slots import EpisodeSlots
-from ludus.trainer.samples import RolloutGroup, scored_rewards
-from ludus.trainer.self_play.pool import MatchPlan, Opponents, check_seats, outcome_of
 
 OUTAGE_SECONDS: Final = 60.0
 """How long a server may be unreachable during a run before the run stops."""

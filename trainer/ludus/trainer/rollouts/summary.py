@@ -6,8 +6,8 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 
+from ludus.trainer.core.samples import Rollout, RolloutGroup, RolloutStatus, scored_rewards
 from ludus.trainer.learning.batch import ROUNDING
-from ludus.trainer.samples import Rollout, RolloutGroup, RolloutStatus, scored_rewards
 
 
 def rollout_metrics(

@@ -28,12 +28,12 @@ from ludus.gateway.token_policy import TokenPolicy
 from ludus.protocol import errors as e
 from ludus.protocol.actions import Call
 from ludus.rendering.errors import RenderingError
-from ludus.trainer.config import RolloutConfig, SelfPlayConfig
-from ludus.trainer.errors import EngineError, TrainerError, unwrap_exception_group
+from ludus.trainer.core.config import RolloutConfig, SelfPlayConfig
+from ludus.trainer.core.errors import EngineError, TrainerError, unwrap_exception_group
+from ludus.trainer.core.samples import Rollout, RolloutStatus
 from ludus.trainer.rollouts.groups import GroupSpec
 from ludus.trainer.rollouts.records import ErrorRecordingPolicy, broken, of_attempt, rollout_of, unplayed
 from ludus.trainer.rollouts.stragglers import EpisodeEnd
-from ludus.trainer.samples import Rollout, RolloutStatus
 
 if TYPE_CHECKING:
     from ludus.rendering import Renderer

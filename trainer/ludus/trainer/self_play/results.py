@@ -10,10 +10,10 @@ from typing import Final
 
 from ludus.client.summary import wilson
 from ludus.protocol.episodes import EnvironmentInfo
+from ludus.trainer.core.opponents import CURRENT, POINTS, Opponents, Outcome, outcome_of
+from ludus.trainer.core.samples import RolloutGroup
 from ludus.trainer.rollouts.groups import GroupSpec
 from ludus.trainer.rollouts.sampler import TaskSampler
-from ludus.trainer.samples import RolloutGroup
-from ludus.trainer.self_play.pool import CURRENT, POINTS, Opponents, Outcome, outcome_of
 
 NAMES: Final[Mapping[Outcome, str]] = {"win": "won", "draw": "drawn", "loss": "lost"}
 """Outcome → name of the metric with its share."""

@@ -20,7 +20,7 @@ import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 
 from ludus.registry.types.errors import HubUnavailable
-from ludus.sandbox.network.allowlist import is_public
+from ludus.sandbox.core.allowlist import is_public
 from ludus.sandbox.network.proxy import is_own
 from ludus.server.serving.settings import is_loopback
 

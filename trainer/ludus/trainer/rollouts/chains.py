@@ -23,7 +23,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from ludus.client import Client, GroupMember, WorldChoice
 from ludus.protocol import errors as e
 from ludus.protocol.text import split_lines
-from ludus.trainer.errors import TrainerError
+from ludus.trainer.core.errors import TrainerError
 
 FILE: Final = "worlds.jsonl"
 """The name of the file in the run's folder."""

@@ -19,9 +19,9 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from ludus.client.mix import MixFile
-from ludus.trainer import schema
-from ludus.trainer.config import TrainConfig
-from ludus.trainer.errors import ConfigError, TrainerError
+from ludus.trainer.core import schema
+from ludus.trainer.core.config import TrainConfig
+from ludus.trainer.core.errors import ConfigError, TrainerError
 
 EXAMPLE: Final = {
     "output": "runs/first",

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from ludus.protocol.trajectory import Trajectory
 from ludus.rendering.samples import Sample
-from ludus.trainer.self_play.pool import MatchPlan
+from ludus.trainer.core.opponents import MatchPlan
 
 __all__ = [
     "ChainPlace",

@@ -18,7 +18,7 @@ from typing import Any, Final, Self
 
 import pyte
 
-from ludus.sandbox.processes import Link, Process, ProcessEnd
+from ludus.sandbox.core.processes import Link, Process, ProcessEnd
 
 _PIECE: Final = 4096
 _OPEN_PIECES: Final = 4

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, FilePath, model_validator
 
-from ludus.trainer.config_base import Count, Positive, Rate, Section, Share
+from ludus.trainer.core.config_base import Count, Positive, Rate, Section, Share
 
 
 class MonteCarloConfig(Section):

@@ -6,7 +6,7 @@ How this works:
   run's seed, the group's number, the snapshots in the pool, and for `pfsp` the published win rates.
 * Results are recorded when a group was learned from or dropped, and count for the choice from the next version of the
   weights on (`publish`). So the choice does not depend on which match was slow, and a resumed run makes the same ones.
-* Nothing here knows engines or files; `ludus.trainer.self_play.frozen` holds the snapshots' weights.
+* Nothing here knows engines or files; `ludus.trainer.core.frozen` holds the snapshots' weights.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import Any, Final, Literal
 
 from ludus.client.seeds import derive_seed
 from ludus.protocol.episodes import EnvironmentInfo
-from ludus.trainer.config import SelfPlayConfig
-from ludus.trainer.errors import ConfigError, RolloutError
+from ludus.trainer.core.config import SelfPlayConfig
+from ludus.trainer.core.errors import ConfigError, RolloutError
 
 Kind = Literal["current", "snapshot", "scripted"]
 CURRENT: Final = "current"

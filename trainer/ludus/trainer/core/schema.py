@@ -7,7 +7,7 @@ import functools
 from collections.abc import Iterator
 from typing import Any
 
-from ludus.trainer.config import TrainConfig
+from ludus.trainer.core.config import TrainConfig
 
 Node = dict[str, Any]
 """The schema of a key or of a table."""

@@ -8,7 +8,7 @@ from ludus.client.demonstrations import latest_of_each_policy
 from ludus.client.trajectory_files import read_trajectories
 from ludus.protocol.errors import ParseError
 from ludus.protocol.trajectory import Trajectory
-from ludus.trainer.errors import ConfigError
+from ludus.trainer.core.errors import ConfigError
 
 
 def read_latest(path: Path) -> list[Trajectory]:

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Final
 
-from ludus.trainer.errors import Interrupted
+from ludus.trainer.core.errors import Interrupted
 
 SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 

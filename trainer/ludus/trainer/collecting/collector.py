@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any, Self
 
 from ludus.protocol.episodes import TaskRow
 from ludus.trainer.chains.results import chain_metrics
-from ludus.trainer.config import TrainConfig
-from ludus.trainer.errors import DidNotLearn, RolloutError, unwrap_exception_group
+from ludus.trainer.collecting.episodes import Player
+from ludus.trainer.core.config import TrainConfig
+from ludus.trainer.core.errors import DidNotLearn, RolloutError, unwrap_exception_group
+from ludus.trainer.core.frozen import SelfPlay
+from ludus.trainer.core.opponents import MatchPlan
+from ludus.trainer.core.samples import RolloutGroup
 from ludus.trainer.learning.batch import informative
 from ludus.trainer.rollouts.buffer import StalenessWindow
 from ludus.trainer.rollouts.continuations import ContinuationPlan
-from ludus.trainer.rollouts.episodes import Player
 from ludus.trainer.rollouts.groups import GroupSpec
 from ludus.trainer.rollouts.sampler import TaskSampler
 from ludus.trainer.rollouts.summary import TaskSolved, no_signal_message, nothing_left, rollout_metrics
-from ludus.trainer.samples import RolloutGroup
-from ludus.trainer.self_play.frozen import SelfPlay
-from ludus.trainer.self_play.pool import MatchPlan
 from ludus.trainer.self_play.results import match_metrics
 
 if TYPE_CHECKING:

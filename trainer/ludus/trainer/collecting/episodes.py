@@ -20,16 +20,16 @@ from ludus.gateway.token_policy import TokenPolicy
 from ludus.protocol import errors as e
 from ludus.rendering.errors import RenderingError
 from ludus.trainer.chains.player import Origin, origin_of, play_chain, unplayed_chain
-from ludus.trainer.config import RolloutConfig
-from ludus.trainer.errors import EngineError, TrainerError, unwrap_exception_group
+from ludus.trainer.core.config import RolloutConfig
+from ludus.trainer.core.errors import EngineError, TrainerError, unwrap_exception_group
+from ludus.trainer.core.frozen import SelfPlay
+from ludus.trainer.core.samples import Rollout, RolloutStatus
 from ludus.trainer.rollouts.continuations import ContinuationPlan, Continuations
 from ludus.trainer.rollouts.groups import FIRST_PAUSE, LONGEST_PAUSE, GroupSpec
 from ludus.trainer.rollouts.harness import HarnessPlayer
 from ludus.trainer.rollouts.records import ErrorRecordingPolicy, of_attempt, rollout_of, unplayed
 from ludus.trainer.rollouts.slots import EpisodeSlots
 from ludus.trainer.rollouts.stragglers import EpisodeEnd, Stragglers
-from ludus.trainer.samples import Rollout, RolloutStatus
-from ludus.trainer.self_play.frozen import SelfPlay
 from ludus.trainer.self_play.matches import MatchPlayer
 
 if TYPE_CHECKING:

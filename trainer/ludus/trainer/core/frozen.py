@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from ludus.gateway.engine import PolicyEngine
-from ludus.trainer.checkpoints import MANIFEST
-from ludus.trainer.config import SelfPlayConfig
-from ludus.trainer.errors import EngineError, TrainerError
+from ludus.trainer.core.checkpoints import MANIFEST
+from ludus.trainer.core.config import SelfPlayConfig
+from ludus.trainer.core.errors import EngineError, TrainerError
 
 FOLDER: Final = "opponents"
 """The folder of the snapshots in the run's folder."""

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, Self, runtime_c
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from ludus.sandbox.cassettes.settings import Cassette
-from ludus.sandbox.endings import Ending, LimitName
-from ludus.sandbox.network.allowlist import Allowlist
+from ludus.sandbox.core.allowlist import Allowlist
+from ludus.sandbox.core.cassette_settings import Cassette
+from ludus.sandbox.core.endings import Ending, LimitName
 
 if TYPE_CHECKING:
-    from ludus.sandbox.ports import Port
-    from ludus.sandbox.processes import Process
-    from ludus.sandbox.terminal import Terminal
+    from ludus.sandbox.core.ports import Port
+    from ludus.sandbox.core.processes import Process
+    from ludus.sandbox.core.terminal import Terminal
 
 PullPolicy = Literal["missing", "always", "never"]
 """When a registry is asked for an image."""

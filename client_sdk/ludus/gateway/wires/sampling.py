@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
-from ludus.gateway.requests import Refusal
+from ludus.gateway.wires.requests import Refusal
 
 SAMPLING: Final[Mapping[str, tuple[Any, ...]]] = {
     "top_p": (1,),

@@ -9,9 +9,9 @@ import signal
 import time
 from typing import Final
 
+from ludus.sandbox.core.model import Snapshot
 from ludus.sandbox.inside import files
 from ludus.sandbox.inside.messages import Refused
-from ludus.sandbox.model import Snapshot
 
 log = logging.getLogger("ludus.sandbox")
 

@@ -26,7 +26,7 @@ from torch.distributed.checkpoint.planner import SavePlan, SavePlanner
 from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future
 
-from ludus.trainer.errors import CheckpointError
+from ludus.trainer.core.errors import CheckpointError
 
 MANIFEST: Final = "checkpoint.json"
 T = TypeVar("T")

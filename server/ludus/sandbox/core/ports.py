@@ -18,7 +18,7 @@ import aiohttp
 from aiohttp.client_proto import ResponseHandler
 from multidict import CIMultiDictProxy
 
-from ludus.sandbox.errors import SandboxPortClosed
+from ludus.sandbox.core.errors import SandboxPortClosed
 
 Connect = Callable[[int], Awaitable[socket.socket]]
 

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Protocol, Self
 
-from ludus.sandbox.endings import Ending, LimitName
-from ludus.sandbox.errors import SandboxFailed, SandboxInputClosed
+from ludus.sandbox.core.endings import Ending, LimitName
+from ludus.sandbox.core.errors import SandboxFailed, SandboxInputClosed
 
 WINDOW: Final = 256 * 1024
 """Bytes of one stream that may be on the way or unread."""

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from importlib.metadata import entry_points
 from typing import Any, Final
 
-from ludus.sandbox.errors import SandboxUnavailable
-from ludus.sandbox.model import SandboxProvider
+from ludus.sandbox.core.errors import SandboxUnavailable
+from ludus.sandbox.core.model import SandboxProvider
 
 GROUP: Final = "ludus.sandboxes"
 """The entry-point group of providers: name → `module:Class`, where the class can be called without arguments."""

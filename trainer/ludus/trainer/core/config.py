@@ -1,6 +1,6 @@
 """The configuration of a run: one TOML file, with one table per class here and in `config_learning`.
 
-`ludus.trainer.settings` reads the file and applies `--section.key=value` from the command line.
+`ludus.trainer.core.settings` reads the file and applies `--section.key=value` from the command line.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, FilePath, model_validator
 
 from ludus.client.mix.policy import MixPolicy, TaskBand, check_stages
-from ludus.trainer.config_base import Count, Positive, Rate, Seconds, Section, Share
-from ludus.trainer.config_learning import AdvantageConfig, DpoConfig, LossConfig, OptimizerConfig, SftConfig
+from ludus.trainer.core.config_base import Count, Positive, Rate, Seconds, Section, Share
+from ludus.trainer.core.config_learning import AdvantageConfig, DpoConfig, LossConfig, OptimizerConfig, SftConfig
 
 
 class LoraConfig(Section):

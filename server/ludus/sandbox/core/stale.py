@@ -10,8 +10,8 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
+from ludus.sandbox.core.rescue import end_tree
 from ludus.sandbox.inside.files import clear
-from ludus.sandbox.rescue import end_tree
 
 log = logging.getLogger("ludus.sandbox")
 

@@ -14,8 +14,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ludus.trainer.config import ChainsConfig
-from ludus.trainer.samples import Rollout, RolloutGroup
+from ludus.trainer.core.config import ChainsConfig
+from ludus.trainer.core.samples import Rollout, RolloutGroup
 
 
 def other_rewards(rewards: Sequence[float], config: ChainsConfig) -> list[float]:

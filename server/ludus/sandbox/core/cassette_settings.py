@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from ludus.sandbox.errors import CassetteError
+from ludus.sandbox.core.errors import CassetteError
 
 CassetteMode = Literal["replay", "record", "record-missing"]
 

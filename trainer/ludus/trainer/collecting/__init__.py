@@ -1,0 +1,1 @@
+"""Collecting rollouts: which way of playing an episode takes, and what makes a batch."""

@@ -1,0 +1,1 @@
+"""What every part of the trainer shares: its settings, its errors, samples, and checkpoints."""
