@@ -46,7 +46,6 @@ def test_the_settings_in_the_documentation_are_all_settings_with_their_defaults(
         ("[results]\nrun_seconds = inf", "results.run_seconds"),
         ("[results]\nepisode_seconds = nan", "results.episode_seconds"),
         ("[matches]\nentrant_seconds = inf", "matches.entrant_seconds"),
-        ("[training]\nlost_seconds = nan", "training.lost_seconds"),
         ("[verified]\nrun_seconds = inf", "verified.run_seconds"),
         ("[verified]\nrun_seconds = 1e12", "verified.run_seconds"),
         ("[verified]\nhost = []", r"verified.host: there is no such setting.*did you mean 'hosts'"),
@@ -90,7 +89,7 @@ def test_a_table_is_in_one_file_only(tmp_path: Path, table: str, line: str) -> N
 
 def test_a_hub_gets_each_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tables = {
-        "uploads": "uploads", "results": "open_runs", "matches": "open_matches", "training": "runs",
+        "uploads": "uploads", "results": "open_runs", "matches": "open_matches",
         "rates": "token_minute", "endpoints": "replicas", "verified": "runs",
     }  # fmt: skip
     assert set(tables) == set(SettingsFile.model_fields)
@@ -106,10 +105,10 @@ def test_a_hub_gets_each_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert done.exit_code == 0, done.output
     (found,) = started
     values = (
-        found.limits.uploads, found.results.open_runs, found.matches.open_matches, found.training.runs,
+        found.limits.uploads, found.results.open_runs, found.matches.open_matches,
         found.people.rates.token_minute, found.endpoints.replicas, found.verified.runs, found.verified.enabled,
     )  # fmt: skip
-    assert values == (1, 1, 1, 1, 1, 1, 1, True)
+    assert values == (1, 1, 1, 1, 1, 1, True)
 
 
 @pytest.mark.suite("hub")

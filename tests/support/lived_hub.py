@@ -19,7 +19,6 @@ from match_hub import Contender
 from openid_people import OpenIdHub, openid_hub
 from results_hub import Player, ResultsHub, episode, locks_release, submission
 from rollout_lines import line
-from training_hub import opened, trajectory
 from verified_hub import VerifiedHub
 
 from ludus.registry.types.people import USUAL_SCOPES, HubScope, NewToken
@@ -50,10 +49,7 @@ PUBLIC = (
 )  # fmt: skip
 """What everyone reads of that hub, and what does not depend on the time."""
 
-OWN = (
-    f"/api/v1/environments/{SECRET}", f"/api/v1/environments/{SECRET}/versions/1.0.0", "/api/v1/account",
-    "/api/v1/training",
-)  # fmt: skip
+OWN = (f"/api/v1/environments/{SECRET}", f"/api/v1/environments/{SECRET}/versions/1.0.0", "/api/v1/account")
 """What alice reads."""
 
 
@@ -65,13 +61,11 @@ class LivedHub:
         data: its data folder.
         token: a token of alice that never expires.
         public: more that everyone reads.
-        own: more that alice reads.
     """
 
     data: Path
     token: str
     public: list[str]
-    own: list[str]
 
 
 def succeeded(answer: httpx.Response) -> Any:
@@ -122,17 +116,11 @@ def _accounts(folder: Path) -> Iterator[LivedHub]:
         succeeded(root.post("/api/v1/invitations"))
         _organization(alice, bob)
         _sign_ins(hub)
-        run = opened(alice, environments=[{"name": "toss", "package": COIN, "version": "1.0.0"}], steps=9)
-        run.steps(1, 5)
-        sample = {"attempt": run.attempt, "step": 3, "trajectory": trajectory()}
-        succeeded(alice.post(f"{run.path}/rollouts", json=sample))
-        succeeded(alice.post(f"{run.path}/end", json={"attempt": run.attempt, "state": "finished"}))
-        own = [f"{run.path}{part}" for part in ("", "/points", "/curves", "/rollouts")]
         browser = people.browser("alice")
         form = {"form_key": as_page(browser.get("/rollouts")).hidden("form_key")}
         kept = browser.post("/rollouts", data=form, files={"file": ("a.jsonl", f"{json.dumps(line())}\n".encode())})
         assert kept.status_code == 303, kept.text
-        yield LivedHub(folder / "data", token, [], own)
+        yield LivedHub(folder / "data", token, [])
 
 
 def _packages(alice: httpx.Client) -> None:

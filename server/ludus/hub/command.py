@@ -156,7 +156,7 @@ def hub(
         "host": host, "port": port, "data": data, "database_url": database, "blobs": blobs, "public_url": public_url,
         "peer_url": peer_url,
         "token_file": token_file, "allow_hosts": tuple(allow_host or ()), "seed": seed,
-        "limits": file.uploads, "results": file.results, "matches": file.matches, "training": file.training,
+        "limits": file.uploads, "results": file.results, "matches": file.matches,
         "people": {"registration": registration, "rates": {**dict(file.rates), **dict(map(_pair, rate or ()))}},
     }  # fmt: skip
     given["openid"] = read_openid(openid)

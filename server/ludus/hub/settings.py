@@ -16,7 +16,6 @@ from ludus.hub.people.openid.settings import OpenIdSettings
 from ludus.hub.people.settings import PeopleSettings
 from ludus.hub.results.limits import ResultLimits
 from ludus.hub.results.matches.limits import MatchLimits
-from ludus.hub.training.limits import TrainingLimits
 from ludus.hub.verified.settings import VerifiedSettings
 from ludus.server.web.guard import LOOPBACK_HOSTS, Origins
 from ludus.server.web.proxies import parse_public_url
@@ -105,7 +104,6 @@ class HubSettings(BaseModel):
     endpoints: EndpointSettings = EndpointSettings()
     """How published environments run."""
     results: ResultLimits = ResultLimits()
-    training: TrainingLimits = TrainingLimits()
     verified: VerifiedSettings = VerifiedSettings()
     """Whether the hub does verified runs, and what they may use."""
     matches: MatchLimits = MatchLimits()

@@ -12,7 +12,6 @@ from ludus.hub.results.limits import ResultLimits
 from ludus.hub.results.matches.limits import MatchLimits
 from ludus.hub.settings import HubLimits
 from ludus.hub.toml_settings import check_settings, read_toml
-from ludus.hub.training.limits import TrainingLimits
 from ludus.hub.verified.settings import VerifiedSettings, turned_on
 
 
@@ -27,8 +26,6 @@ class SettingsFile(BaseModel):
     """The limits on runs and boards."""
     matches: MatchLimits = MatchLimits()
     """The limits on matches."""
-    training: TrainingLimits = TrainingLimits()
-    """The limits on live training runs."""
     rates: RateSettings = RateSettings()
     """How many requests are answered."""
     endpoints: EndpointSettings | None = None

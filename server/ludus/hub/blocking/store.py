@@ -25,7 +25,6 @@ from ludus.hub.people.viewers import Viewer
 from ludus.hub.registry.catalog import find_package, find_version
 from ludus.hub.registry.publishing import refresh_latest
 from ludus.hub.registry.visibility import Sight
-from ludus.hub.training.opening import end_blocked
 from ludus.protocol.lifecycle import EndReason
 from ludus.registry.types.errors import PackageNotFound
 from ludus.registry.types.packages import BlockInfo
@@ -60,8 +59,7 @@ class Blocks:
             if row is None or row.reason != reason:
                 session.merge(BlockedWheel(sha256=sha256, reason=reason, blocked_by=actor, blocked_at=now))
                 session.flush()
-                for package, version in self._changed(session, sha256, "blocked", actor, address, now):
-                    end_blocked(session, package, version, reason, now)
+                self._changed(session, sha256, "blocked", actor, address, now)
                 _end_open(session, [sha256], {sha256: reason}, actor or OPERATOR, now)
             return _info(session, session.get_one(BlockedWheel, sha256))
 
@@ -126,8 +124,8 @@ class Blocks:
 
     def _changed(
         self, session: Session, sha256: str, action: str, actor: str, address: str, now: datetime
-    ) -> list[tuple[str, str]]:
-        """Choose the newest versions of the packages with a wheel again, note that, and return the wheel's versions."""
+    ) -> None:  # fmt: skip
+        """Choose the newest versions of the packages with a wheel again, and note that."""
         versions = _versions(session, sha256)
         for version, package in versions:
             session.refresh(package, with_for_update=True)
@@ -138,7 +136,6 @@ class Blocks:
             note(session, action, title, actor=actor, account=package.owner, address=address)
         if not versions:
             note(session, action, f"sha256:{sha256}", actor=actor, account=actor, address=address)
-        return [(f"{package.owner}/{package.name}", version.version) for version, package in versions]
 
 
 def not_blocked(sha256: str) -> PackageNotFound:

@@ -22,7 +22,7 @@ RESERVED: Final = frozenset(
         "leaderboards", "live", "login", "logout", "matches", "mcp", "members", "metrics", "new", "openapi", "org",
         "organizations", "orgs", "owners", "play", "publish", "ready", "redoc", "register", "results", "robots",
         "rollouts", "runs", "search", "settings", "signup", "simple", "site", "static", "status", "tags", "tokens",
-        "training", "upload", "user", "users", "view", "well",
+        "upload", "user", "users", "view", "well",
     }
 )  # fmt: skip
 """Names that no owner may have, because they begin paths of the hub or would mislead."""

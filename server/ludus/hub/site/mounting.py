@@ -31,7 +31,6 @@ from ludus.hub.site.rollout_pages import RolloutPages
 from ludus.hub.site.rollouts import Rollouts
 from ludus.hub.site.sign_in_pages import LONGEST_NEXT, SignInPages
 from ludus.hub.site.site import Site, see
-from ludus.hub.site.training_pages import TrainingPages
 from ludus.protocol.errors import EpisodeFailed, LudusError, MethodNotFound, NotFound, Unauthenticated
 
 if TYPE_CHECKING:
@@ -85,7 +84,7 @@ def mount_site(app: FastAPI, hub: Hub) -> None:
         Route("/register", sign_in.registration),
         Route("/register", sign_in.register, methods=["POST"]),
         *_openid_routes(OpenIdPages(site)),
-        *_account_routes(AccountPages(site, app.state.training)),
+        *_account_routes(AccountPages(site)),
         *_device_routes(DevicePages(site)),
         *_organization_routes(OrganizationPages(site)),
         Route(PACKAGE, environments.environment),
@@ -96,7 +95,6 @@ def mount_site(app: FastAPI, hub: Hub) -> None:
     ]
     _add_play_and_rollouts(app, site)
     _add_results(app, site)
-    _add_training(app, site)
     _add_error_pages(app, site)
 
 
@@ -207,24 +205,6 @@ def _add_results(app: FastAPI, site: Site) -> None:
         Route("/results/log", boards.log),
         Route("/entrants/{entrant}", matches.entrant),
         Route("/matches/{match}", matches.match),
-    ]
-
-
-def _add_training(app: FastAPI, site: Site) -> None:
-    """Add the pages of training runs."""
-    pages = TrainingPages(site, app.state.training, app.state.training_rollouts)
-    run, rollout = "/training/{run}", "/training/{run}/rollouts/{number:int}"
-    before = next(place for place, route in enumerate(app.router.routes) if getattr(route, "path", "") == PACKAGE)
-    app.router.routes[before:before] = [
-        Route("/training", pages.overview),
-        Route("/training/compare", pages.compare),
-        Route(run, pages.run),
-        Route(f"{run}/part", pages.part),
-        Route(f"{run}/visibility", pages.change, methods=["POST"]),
-        Route(f"{run}/delete", pages.delete, methods=["POST"]),
-        Route(f"{run}/rollouts", pages.rollouts),
-        Route(rollout, pages.rollout),
-        Route(f"{rollout}/images/{{image:int}}", pages.image),
     ]
 
 

@@ -314,66 +314,6 @@ expires_at FLOAT NOT NULL,
 PRIMARY KEY ("key", period)
 )
 
-CREATE TABLE training_runs (
-id INTEGER NOT NULL,
-"key" VARCHAR(22) NOT NULL,
-principal VARCHAR(100) NOT NULL,
-sender_key VARCHAR(100) NOT NULL,
-name VARCHAR(120) NOT NULL,
-public BOOLEAN NOT NULL,
-trainer VARCHAR(120) NOT NULL,
-config TEXT NOT NULL,
-environments TEXT NOT NULL,
-steps INTEGER,
-state VARCHAR(10) NOT NULL,
-reason VARCHAR(500) NOT NULL,
-attempt VARCHAR(100) NOT NULL,
-attempts TEXT NOT NULL,
-next_batch INTEGER NOT NULL,
-points INTEGER NOT NULL,
-"values" INTEGER NOT NULL,
-size INTEGER NOT NULL,
-metrics TEXT NOT NULL,
-last_step INTEGER,
-dropped INTEGER NOT NULL,
-rollouts INTEGER NOT NULL,
-created_at DATETIME NOT NULL,
-heard_at DATETIME NOT NULL,
-ended_at DATETIME,
-summary BLOB,
-summary_upto INTEGER NOT NULL,
-summary_values INTEGER NOT NULL,
-PRIMARY KEY (id),
-UNIQUE (principal, sender_key),
-UNIQUE ("key")
-)
-
-CREATE TABLE training_batches (
-run_id INTEGER NOT NULL,
-number INTEGER NOT NULL,
-attempt INTEGER NOT NULL,
-digest VARCHAR(64) NOT NULL,
-points INTEGER NOT NULL,
-data BLOB NOT NULL,
-PRIMARY KEY (run_id, number),
-FOREIGN KEY(run_id) REFERENCES training_runs (id)
-)
-
-CREATE TABLE training_rollouts (
-run_id INTEGER NOT NULL,
-number INTEGER NOT NULL,
-digest VARCHAR(64) NOT NULL,
-step INTEGER NOT NULL,
-environment VARCHAR(100) NOT NULL,
-task VARCHAR(100) NOT NULL,
-reward VARCHAR(80) NOT NULL,
-outcome VARCHAR(60) NOT NULL,
-data BLOB NOT NULL,
-PRIMARY KEY (run_id, number),
-UNIQUE (run_id, digest),
-FOREIGN KEY(run_id) REFERENCES training_runs (id)
-)
-
 CREATE TABLE verified_runs (
 run_id INTEGER NOT NULL,
 harness VARCHAR(300) NOT NULL,
@@ -593,14 +533,10 @@ CREATE INDEX ix_result_runs_principal ON result_runs (principal, state)
 
 CREATE INDEX ix_result_runs_state ON result_runs (state, deadline)
 
-CREATE INDEX ix_training_runs_principal ON training_runs (principal, id)
-
-CREATE INDEX ix_training_runs_public ON training_runs (public, id)
-
 CREATE INDEX ix_versions_changed_at ON versions (changed_at)
 
 CREATE UNIQUE INDEX ix_versions_identity ON versions (package_id, identity)
 
 CREATE INDEX ix_versions_sha256 ON versions (sha256)
 
-INSERT INTO alembic_version (version_num) VALUES ('0016')
+INSERT INTO alembic_version (version_num) VALUES ('0017')
