@@ -38,8 +38,11 @@ from ludus.hub.database.engine import open_engine, sqlite_url
 from ludus.hub.database.migrate import MIGRATIONS, migrate, newest_revision, statements_of
 from ludus.hub.hub import DATABASE_FILE
 
-DELETED = ["access_tokens.scopes", "training_batches", "training_rollouts", "training_runs"]
-"""What migrations after that version take away: the tables of training runs, and their scope of tokens."""
+DELETED = [
+    "access_tokens.scopes", "match_boards", "match_entrants", "match_log", "matches", "training_batches",
+    "training_rollouts", "training_runs",
+]  # fmt: skip
+"""What migrations after that version take away: the tables of training runs and of matches, and a scope of tokens."""
 
 DATABASES = ("sqlite", pytest.param("postgres", marks=pytest.mark.suite("hub")))
 
@@ -94,7 +97,7 @@ def test_an_upgraded_hub_answers_as_before_and_people_go_on(loaded: Loaded, land
         public = answers_of(hub, [*landed.public])
         assert list(differences(landed.public, public)) == []
         assert list(differences(landed.own, answers_of(hub, [*landed.own], landed.token))) == []
-        assert len(landed.boards) == 5
+        assert len(landed.boards) == 4
         assert all(public[path]["rows"] for path in landed.boards)
         with hub.client(landed.token) as client:
             wheels = wheels_in({**landed.public, **landed.own})
@@ -181,7 +184,7 @@ def upgrade() -> None:
         ('op.execute("UPDATE versions SET yanked = NULL")', ["versions.yanked"]),
         ('op.execute("UPDATE result_lines SET mean = mean / 2 WHERE mean > 0.7")', ["result_lines.mean"]),
         ('op.execute("DELETE FROM account_identities")', ["account_identities: 0 of 1 rows"]),
-        ('op.drop_table("match_log")', ["match_log"]),
+        ('op.drop_table("invitations")', ["invitations"]),
         ('op.alter_column("readers", "principal", new_column_name="reader")', ["readers.principal"]),
     ],
     ids=[

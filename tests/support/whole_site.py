@@ -14,8 +14,6 @@ from typing import Any, Final
 import httpx
 from hub_people import PASSWORD
 from hubs import KEY, Release, WheelParts, new_name, release
-from match_hub import CLASSES as GAMES
-from match_hub import Contender, auction_release, board_of, play
 from openid_people import settings_of
 from openid_provider import TestProvider, onward
 from results_hub import CLASSES, OWNER, Player, ResultsHub, episode, locks_release, submission
@@ -135,7 +133,7 @@ class WholeSite:
 @asynccontextmanager
 async def whole_site(folder: Path, serve: Any, provider: TestProvider) -> AsyncIterator[WholeSite]:
     """Run a hub with accounts, an OpenID provider and the built-in library, and put something on each of its pages."""
-    server = await serve(*CLASSES.values(), *(cls for name, cls in GAMES.items() if name not in CLASSES))
+    server = await serve(*CLASSES.values())
     hub = ResultsHub(folder / "data", server.url)
     rates = RateSettings(address_minute=1_000_000, logins_of_address=1000, logins_of_pair=1000)
     hub.more = {
@@ -154,7 +152,6 @@ async def whole_site(folder: Path, serve: Any, provider: TestProvider) -> AsyncI
         await _add_packages(site)
         await _add_organization(site)
         await _add_results(site)
-        await _add_matches(site)
         await _add_rollouts(site)
         await _add_plays(site)
         yield site
@@ -339,25 +336,6 @@ def episodes(task: str, split: str = "train") -> list[dict[str, Any]]:
     branch = {"parent": "e1", "step": 1, "turn": 1, "place": "1.0"}
     fork = line(5, task=row, sample=0, environment="locks", episode="e2", branch=branch)
     return [first, fork, line(2, task=row, sample=1, environment="locks")]
-
-
-async def _add_matches(site: WholeSite) -> None:
-    hub, package = site.hub, f"{OWNER}/auction"
-    hub.publish_release(auction_release(package))
-    async with hub.client("alice") as one, hub.client("bob") as other:
-        alice = await Contender.register(one, package, model="model-of-alice", matches=3)
-        bob = await Contender.register(other, package, model="model-of-bob", matches=2)
-        await play(alice, bob, 2, 1)
-        await play(alice, bob, 1, 2)
-        match = (await alice.matches())[0]["key"]
-        again = await Contender.register(other, package, model="another", matches=1)
-        await play(alice, again, 2, 1)
-        await board_of(hub, package)
-        await _ok(other.post(f"{again.path}/remove", json={"reason": "The wrong prompt."}))
-    where = f"/{package}/versions/1.0.0/matches?environment=auction&split=test"
-    site.add("/{owner}/{name}/versions/{version}/matches", Visit("board-of-matches", where, None))
-    site.add("/entrants/{entrant}", Visit("entrant", f"/entrants/{alice.key}", None))
-    site.add("/matches/{match}", Visit("match", f"/matches/{match}", None))
 
 
 async def _add_rollouts(site: WholeSite) -> None:

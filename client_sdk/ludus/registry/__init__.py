@@ -8,7 +8,7 @@
     installing.py  verify a version and install it with pip or uv
     resolving.py   what packages need from a package index, for the lock; install a lock
     lock.py        ludus.lock
-    results.py     results of runs; matches.py: head-to-head matches
+    results.py     results of runs
 
 Searching needs the base install only; signatures need the extra `registry`.
 """

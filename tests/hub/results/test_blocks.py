@@ -1,8 +1,6 @@
-"""Runs and matches of a blocked version end without a score, and none begins."""
+"""Runs of a blocked version end without a score, and none begins."""
 
 from __future__ import annotations
-
-from typing import Any
 
 from hubs import kind_of
 from results_hub import Player, ResultsHub, board_of, run_params
@@ -41,11 +39,10 @@ async def test_an_open_run_of_a_blocked_version_ends_unscored_and_says_why(hub: 
     assert [row["mean"]["value"] for row in (await board_of(hub, package))["rows"]] == [1.0]
 
 
-async def test_no_run_entrant_or_report_of_a_blocked_version_begins(hub: ResultsHub, package: str) -> None:
+async def test_no_run_of_a_blocked_version_begins(hub: ResultsHub, package: str) -> None:
     await blocked(hub, package)
-    bodies: dict[str, Any] = {"runs": run_params(), "verified-runs": None, "entrants": None}
     async with hub.client() as client:
-        answer = await client.post(f"/api/v1/environments/{package}/versions/1.0.0/runs", json=bodies["runs"])
+        answer = await client.post(f"/api/v1/environments/{package}/versions/1.0.0/runs", json=run_params())
         assert kind_of(answer) == "VersionBlocked"
         assert REASON in answer.text
 

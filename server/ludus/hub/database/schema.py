@@ -7,7 +7,6 @@ from typing import Final
 from sqlalchemy import MetaData
 
 from ludus.hub.database import (  # noqa: F401  # importing them adds their tables
-    match_tables,
     result_tables,
     rollout_tables,
     sign_in_tables,

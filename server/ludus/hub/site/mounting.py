@@ -21,7 +21,6 @@ from ludus.hub.site.catalog_pages import CatalogPages
 from ludus.hub.site.code_pages import CodePages
 from ludus.hub.site.device_pages import DevicePages
 from ludus.hub.site.environment_pages import EnvironmentPages
-from ludus.hub.site.match_pages import MatchPages
 from ludus.hub.site.openid_pages import CALLBACK, OpenIdPages
 from ludus.hub.site.organization_pages import OWN, OrganizationPages
 from ludus.hub.site.play_pages import PlayPages
@@ -195,16 +194,13 @@ def _add_play_and_rollouts(app: FastAPI, site: Site) -> None:
 
 
 def _add_results(app: FastAPI, site: Site) -> None:
-    """Add the pages of boards, runs and matches."""
+    """Add the pages of boards and runs."""
     boards = BoardPages(site, app.state.results, app.state.run_rollouts)
-    matches, version = MatchPages(site, site.hub.database), f"{PACKAGE}/versions/{{version}}"
-    app.router.routes += [Route(f"{version}/board", boards.board), Route(f"{version}/matches", matches.board)]
+    app.router.routes.append(Route(f"{PACKAGE}/versions/{{version}}/board", boards.board))
     before = next(place for place, route in enumerate(app.router.routes) if getattr(route, "path", "") == PACKAGE)
     app.router.routes[before:before] = [
         Route("/runs/{run}", boards.run),
         Route("/results/log", boards.log),
-        Route("/entrants/{entrant}", matches.entrant),
-        Route("/matches/{match}", matches.match),
     ]
 
 

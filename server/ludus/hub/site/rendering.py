@@ -120,6 +120,5 @@ def _number(value: float) -> str:
 
 
 def _rounded(value: float, form: str) -> str:
-    """Return a number in a form such as `.3g` or `+.0f`, and never a zero with a minus sign."""
-    sign = "+" if form.startswith("+") else ""
-    return format(value, f"{sign}z{form.removeprefix('+')}")
+    """Return a number in a form such as `.3g`, and never a zero with a minus sign."""
+    return format(value, f"z{form}")
