@@ -100,7 +100,6 @@ OTHERS = {
     "nemo_gym.yaml",
     "nemo_gym_app.py",
     "tinker_train.py",
-    "report_training.py",
 }
 """Tested by tests of their own."""
 

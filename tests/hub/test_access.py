@@ -159,7 +159,7 @@ def test_a_command_without_a_token_names_the_option(guarded: HubProcess, tmp_pat
 @pytest.mark.suite("hub", first=1)
 @pytest.mark.parametrize(
     "command",
-    ["eval play {} --env env --model random", "eval match {} --env env --model random",
+    ["eval play {} --env env --model random",
      "eval verify {} --env env --model openai:m@https://models.example.org", "info {}", "owners {}", "access {}",
      "org list"],
 )  # fmt: skip

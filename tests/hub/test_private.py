@@ -10,7 +10,6 @@ import httpx
 import pytest
 from hub_people import PeopleHub, people_hub, publish_private, statements
 from hubs import KEY, Release, kind_of, new_name, published, release, upload
-from match_hub import entrant_params
 from results_hub import run_params, submission
 from starlette.routing import BaseRoute, Mount, Route
 
@@ -22,7 +21,7 @@ from ludus.registry.types.signing import public_key
 VALUES = {
     "version": "1.0.0", "other": "bob", "principal": "bob", "play": "p" * 24, "image": "1", "file": "f" * 16,
     "line": "1", "token": "999999", "identity": "999999", "digest": "d" * 12, "run": "r" * 22,
-    "number": "1", "namespace": "localhost", "organization": "secretorg", "entrant": "e" * 22, "match": "m" * 22,
+    "number": "1", "namespace": "localhost", "organization": "secretorg",
 }  # fmt: skip
 NAMES = {"unknown": "secretive", "signed in": "hiddenthing", "with a token": "concealed", "others": "obscured"}
 """The package of each kind of strangers."""
@@ -32,7 +31,7 @@ BODIES = {
     "/organizations/secretorg": {"public": True},
     **{f"/{room}/{name}": {"role": "owner"} for room in ("members", "invitations") for name in NAMES.values()},
     "/verified-runs": {"environment": "toss", "split": "train", "tasks": 1, "model": "m", "baseUrl": "https://a.b/v1"},
-    "/versions/1.0.0/entrants": entrant_params(), "/next": {"waitSeconds": 0}, "/remove": {"reason": "no"},
+    "/remove": {"reason": "no"},
 }  # fmt: skip
 ENDPOINT = ("", "/health", "/ready", "/mcp", "/play/play_AAAA/mcp", "/list_environments", "/logs", "/channel", "/info")
 SEARCHES = (
@@ -99,7 +98,7 @@ def all_requests(routes: list[BaseRoute], secret: Release) -> Iterator[Sent]:
         path = re.sub(r"{(\w+)(?::\w+)?}", lambda match: values[match[1]], route.path)
         path += (
             "?environment=toss&split=train&level=played"
-            if path.endswith(("/board", "/match-board", "/versions/1.0.0/matches"))
+            if path.endswith("/board")
             else "?path=*.dist-info/METADATA"
             if path.endswith(("/diff/file", "/files/text"))
             else ""

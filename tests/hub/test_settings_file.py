@@ -37,7 +37,7 @@ def test_the_settings_in_the_documentation_are_all_settings_with_their_defaults(
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[result]\nopen_runs = 1", r"result: .*did you mean 'results'.*endpoints, matches, .*verified"),
+        ("[result]\nopen_runs = 1", r"result: .*did you mean 'results'.*endpoints, .*verified"),
         ("[results]\nopen_run = 1", r"results.open_run: .*did you mean.*runs_of_board"),
         ("[rates]\ntoken = 1", r"rates.token: .*there are address_minute, .*wrong_tokens_minute"),
         ("[endpoints]\nidle = 1", r"endpoints.idle: .*idle_seconds"),
@@ -45,8 +45,6 @@ def test_the_settings_in_the_documentation_are_all_settings_with_their_defaults(
         ("[results]\nopen_runs = 0", "results.open_runs: 0 is too small"),
         ("[results]\nrun_seconds = inf", "results.run_seconds"),
         ("[results]\nepisode_seconds = nan", "results.episode_seconds"),
-        ("[matches]\nentrant_seconds = inf", "matches.entrant_seconds"),
-        ("[training]\nlost_seconds = nan", "training.lost_seconds"),
         ("[verified]\nrun_seconds = inf", "verified.run_seconds"),
         ("[verified]\nrun_seconds = 1e12", "verified.run_seconds"),
         ("[verified]\nhost = []", r"verified.host: there is no such setting.*did you mean 'hosts'"),
@@ -90,7 +88,7 @@ def test_a_table_is_in_one_file_only(tmp_path: Path, table: str, line: str) -> N
 
 def test_a_hub_gets_each_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tables = {
-        "uploads": "uploads", "results": "open_runs", "matches": "open_matches", "training": "runs",
+        "uploads": "uploads", "results": "open_runs",
         "rates": "token_minute", "endpoints": "replicas", "verified": "runs",
     }  # fmt: skip
     assert set(tables) == set(SettingsFile.model_fields)
@@ -106,10 +104,10 @@ def test_a_hub_gets_each_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert done.exit_code == 0, done.output
     (found,) = started
     values = (
-        found.limits.uploads, found.results.open_runs, found.matches.open_matches, found.training.runs,
+        found.limits.uploads, found.results.open_runs,
         found.people.rates.token_minute, found.endpoints.replicas, found.verified.runs, found.verified.enabled,
     )  # fmt: skip
-    assert values == (1, 1, 1, 1, 1, 1, 1, True)
+    assert values == (1, 1, 1, 1, 1, True)
 
 
 @pytest.mark.suite("hub")

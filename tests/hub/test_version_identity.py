@@ -89,7 +89,7 @@ def test_every_page_and_document_of_a_version_is_found_under_each_spelling(
 ) -> None:
     published(client, release(package, "2.0"))
     api = f"/api/v1/environments/{package}/versions"
-    for path in ("", "/boards", "/match-boards", "/server.json"):
+    for path in ("", "/boards", "/server.json"):
         found = client.get(f"{api}/{spelling}{path}")
         assert (found.status_code, found.json()) == (200, client.get(f"{api}/{PUBLISHED}{path}").json()), path
     assert client.get(f"{api}/{spelling}").json()["version"] == PUBLISHED

@@ -6,12 +6,10 @@ import pytest
 from pydantic import ValidationError
 
 from ludus.protocol.text import plain_label
-from ludus.registry.types.matches import EntrantParams
 from ludus.registry.types.results import Declared, RunInfo, RunParams
 from ludus.registry.types.verified import VerifiedParams
 
-PLACE = {"environment": "e", "split": "test"}
-FIELDS: dict[type, dict[str, object]] = {RunParams: {**PLACE, "tasks": 1}, EntrantParams: {**PLACE, "matches": 1}}
+FIELDS: dict[str, object] = {"environment": "e", "split": "test", "tasks": 1}
 TWINS = [
     "m\u200b", "\u200dm", "m\u2060", "\ufeffm", "m\u202e", "\u2066m\u2069", "m\u00ad", "m\u0301", "m\u0000", "m\x1b[2J",
     "\u043c", "\u0430", "g\u0440t-4", "\u03bf1", "m\u034f", "m\ufe0f", "\U000e0041m", "m\u115f", "\u2800", "\u0131",
@@ -23,11 +21,10 @@ def test_a_name_with_a_twin_or_what_is_not_shown_is_refused_wherever_a_line_begi
     with pytest.raises(ValueError, match="U\\+|nothing that is shown"):
         plain_label(text)
     for declared in ({"model": text}, {"model": "m", "harness": text}):
-        for kind in (RunParams, EntrantParams):
-            kind.model_validate({**FIELDS[kind], "declared": {"model": "m"}})
-            with pytest.raises(ValidationError, match="declared"):
-                kind.model_validate({**FIELDS[kind], "declared": declared})
-    given = {**FIELDS[RunParams], "baseUrl": "https://h/v1"}
+        RunParams.model_validate({**FIELDS, "declared": {"model": "m"}})
+        with pytest.raises(ValidationError, match="declared"):
+            RunParams.model_validate({**FIELDS, "declared": declared})
+    given = {**FIELDS, "baseUrl": "https://h/v1"}
     VerifiedParams.model_validate({**given, "model": "m"})
     with pytest.raises(ValidationError, match="model"):
         VerifiedParams.model_validate({**given, "model": text})
@@ -35,9 +32,7 @@ def test_a_name_with_a_twin_or_what_is_not_shown_is_refused_wherever_a_line_begi
 
 @pytest.mark.parametrize("text", ["gpt 4", " gpt  4 ", "gpt\u00a04", "\uff47\uff50\uff54 4", "g\u1d56t\u20034"])
 def test_other_forms_of_the_same_letters_make_the_same_line(text: str) -> None:
-    params = RunParams.model_validate(
-        {"environment": "e", "split": "test", "tasks": 1, "declared": {"model": text, "harness": text}}
-    )
+    params = RunParams.model_validate({**FIELDS, "declared": {"model": text, "harness": text}})
     assert (params.declared.model, params.declared.harness) == ("gpt 4", "gpt 4")
 
 

@@ -21,7 +21,6 @@ from ludus.hub.hub import Hub
 from ludus.hub.people.rates import RateSettings
 from ludus.hub.people.settings import PeopleSettings
 from ludus.hub.results.limits import ResultLimits
-from ludus.hub.results.matches.limits import MatchLimits
 from ludus.hub.settings import HubSettings
 from ludus.registry.types.people import USUAL_SCOPES, HubScope, NewToken
 
@@ -91,7 +90,6 @@ def people_hub(
     """Run a hub with accounts, which answers as many requests as a test sends unless the settings say otherwise."""
     quiet: dict[str, Any] = {  # so that the database has no queries but those of a test
         "results": ResultLimits(sweep_seconds=3600.0, lease_seconds=36000.0),
-        "matches": MatchLimits(sweep_seconds=3600.0),
         "people": PeopleSettings(rates=RateSettings(address_minute=1_000_000, token_minute=1_000_000)),
     }
     app = create_hub(HubSettings(data=folder / "data", database_url=database, seed=False, **{**quiet, **settings}))

@@ -249,7 +249,7 @@ async def _record(folder: Path, server: PostgresServer) -> tuple[LandedHub, dict
     after.dispose()
     hub = HubProcess(data, "--no-seed")
     landed.public.update(answers_of(hub, [*PUBLIC, *lived.public]))
-    landed.own.update(answers_of(hub, [*OWN, *lived.own], lived.token))
+    landed.own.update(answers_of(hub, [*OWN], lived.token))
     assert hub.stop() == 0
     return landed, dumps
 

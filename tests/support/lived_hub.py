@@ -10,16 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import match_hub
 import results_hub
 from hub_people import PASSWORD, publish_private
 from hub_sites import as_page
 from hubs import OTHER_KEY, publish, release
-from match_hub import Contender
 from openid_people import OpenIdHub, openid_hub
 from results_hub import Player, ResultsHub, episode, locks_release, submission
 from rollout_lines import line
-from training_hub import opened, trajectory
 from verified_hub import VerifiedHub
 
 from ludus.registry.types.people import USUAL_SCOPES, HubScope, NewToken
@@ -28,8 +25,8 @@ from ludus.server.durability.journal import MemoryJournal
 from ludus.server.serving.serve import serving
 from ludus.server.serving.settings import ServerSettings
 
-COIN, SECRET, LOCKS, GAMES = "alice/coin", "alice/secret", "ada/locks", "ada/games"
-"""A package with two versions, a private one, one with boards of results, and one with boards of matches."""
+COIN, SECRET, LOCKS = "alice/coin", "alice/secret", "ada/locks"
+"""A package with two versions, a private one, and one with boards of results."""
 
 CARD = "# Coin\n\nÜnïcode \u2028 &amp; 'quotes', \"more\"; and a line that begins like a statement:\nSET x = 1;\n"
 
@@ -38,22 +35,18 @@ BOARDS = (
     f"/api/v1/environments/{LOCKS}/versions/1.0.0/board?environment=locks&split=test&level=reported",
     f"/api/v1/environments/{LOCKS}/versions/1.0.0/board?environment=locks&split=train&level=reported",
     "/api/v1/environments/root/locks/versions/1.0.0/board?environment=locks&split=test&level=verified",
-    f"/api/v1/environments/{GAMES}/versions/1.0.0/match-board?environment=auction&split=test",
 )
 
 PUBLIC = (
     f"/api/v1/environments/{COIN}", f"/api/v1/environments/{COIN}/versions", f"/api/v1/environments/{COIN}/owners",
     f"/api/v1/environments/{COIN}/versions/1.0.0", f"/api/v1/environments/{COIN}/versions/1.1.0",
     f"/api/v1/environments/{LOCKS}/versions/1.0.0", f"/api/v1/environments/{LOCKS}/versions/1.0.0/boards",
-    "/api/v1/environments?q=games", "/api/v1/owners/alice/keys", "/api/v1/organizations/guild", "/api/v1/results/log",
-    "/api/v1/results/key", "/api/v1/results/removed-entrants", *BOARDS,
+    "/api/v1/environments?q=locks", "/api/v1/owners/alice/keys", "/api/v1/organizations/guild", "/api/v1/results/log",
+    "/api/v1/results/key", *BOARDS,
 )  # fmt: skip
 """What everyone reads of that hub, and what does not depend on the time."""
 
-OWN = (
-    f"/api/v1/environments/{SECRET}", f"/api/v1/environments/{SECRET}/versions/1.0.0", "/api/v1/account",
-    "/api/v1/training",
-)  # fmt: skip
+OWN = (f"/api/v1/environments/{SECRET}", f"/api/v1/environments/{SECRET}/versions/1.0.0", "/api/v1/account")
 """What alice reads."""
 
 
@@ -65,13 +58,11 @@ class LivedHub:
         data: its data folder.
         token: a token of alice that never expires.
         public: more that everyone reads.
-        own: more that alice reads.
     """
 
     data: Path
     token: str
     public: list[str]
-    own: list[str]
 
 
 def succeeded(answer: httpx.Response) -> Any:
@@ -83,7 +74,7 @@ def succeeded(answer: httpx.Response) -> Any:
 
 @asynccontextmanager
 async def lived_hub(folder: Path) -> AsyncIterator[LivedHub]:
-    """Run the hub in a folder, with an episode and a match that are being played."""
+    """Run the hub in a folder, with an episode that is being played."""
     with _accounts(folder) as lived:
         pass
     (folder / "hub").symlink_to(folder / "data")  # where that of verified runs looks for it
@@ -95,13 +86,11 @@ async def lived_hub(folder: Path) -> AsyncIterator[LivedHub]:
     finally:
         verified.close()
     lived.public += [f"/api/v1/runs/{receipt['statement']['run']}/{part}" for part in ("rows", "receipt", "calls")]
-    classes = {**results_hub.CLASSES, **match_hub.CLASSES}
-    async with serving(tuple(classes.values()), ServerSettings(port=0), journal=MemoryJournal()) as server:
+    async with serving(tuple(results_hub.CLASSES.values()), ServerSettings(port=0), journal=MemoryJournal()) as server:
         hub = ResultsHub(folder / "data", server.url)
         await hub.start()
         try:
             await _results(hub, lived)
-            await _matches(hub, lived)
             yield lived
         finally:
             await hub.stop()
@@ -122,17 +111,11 @@ def _accounts(folder: Path) -> Iterator[LivedHub]:
         succeeded(root.post("/api/v1/invitations"))
         _organization(alice, bob)
         _sign_ins(hub)
-        run = opened(alice, environments=[{"name": "toss", "package": COIN, "version": "1.0.0"}], steps=9)
-        run.steps(1, 5)
-        sample = {"attempt": run.attempt, "step": 3, "trajectory": trajectory()}
-        succeeded(alice.post(f"{run.path}/rollouts", json=sample))
-        succeeded(alice.post(f"{run.path}/end", json={"attempt": run.attempt, "state": "finished"}))
-        own = [f"{run.path}{part}" for part in ("", "/points", "/curves", "/rollouts")]
         browser = people.browser("alice")
         form = {"form_key": as_page(browser.get("/rollouts")).hidden("form_key")}
         kept = browser.post("/rollouts", data=form, files={"file": ("a.jsonl", f"{json.dumps(line())}\n".encode())})
         assert kept.status_code == 303, kept.text
-        yield LivedHub(folder / "data", token, [], own)
+        yield LivedHub(folder / "data", token, [])
 
 
 def _packages(alice: httpx.Client) -> None:
@@ -163,7 +146,7 @@ def _sign_ins(hub: OpenIdHub) -> None:
     succeeded(hub.people.client.post("/api/v1/login/device", json={"name": "a laptop", "scopes": ["read"], "days": 30}))
 
 
-# ── results and matches ────────────────────────────────────────────────────────────────────────────────────────────
+# ── results ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 async def _results(hub: ResultsHub, lived: LivedHub) -> None:
@@ -185,21 +168,3 @@ async def _results(hub: ResultsHub, lived: LivedHub) -> None:
         succeeded(await alice.post(f"/api/v1/runs/{seen['key']}/rollouts", content=rollouts))
     lived.public += [f"/api/v1/runs/{player.key}{part}" for part in ("", "/rows", "/receipt")]
     lived.public += [f"/api/v1/runs/{reported['key']}", f"/api/v1/runs/{seen['key']}/rollouts"]
-
-
-async def _matches(hub: ResultsHub, lived: LivedHub) -> None:
-    """Play matches of the auction, take an entrant off its board, and begin a match of the duel."""
-    match_hub.publish(hub, GAMES)
-    async with hub.client("alice") as alice, hub.client("bob") as bob:
-        red, blue = [await Contender.register(client, GAMES, matches=3) for client in (alice, bob)]
-        for numbers in ((5, 3), (5, 3), (4, 4)):
-            await match_hub.play(red, blue, *numbers)
-        gone = await Contender.register(bob, GAMES, matches=3, model="cheat")
-        succeeded(await bob.post(f"{gone.path}/withdraw"))
-        succeeded(await bob.post(f"{gone.path}/remove", json={"reason": "a mistake"}))
-        duel = [await Contender.register(client, GAMES, environment="duel") for client in (alice, bob)]
-        await match_hub.meet(duel[0], duel[1])
-        played = (await red.matches())[0]["key"]
-    await match_hub.matches_of(hub).rate()
-    lived.public += [f"{red.path}{part}" for part in ("", "/matches")]
-    lived.public.append(f"/api/v1/matches/{played}")

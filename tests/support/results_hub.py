@@ -24,7 +24,6 @@ from ludus.hub.database.engine import sqlite_url
 from ludus.hub.people.viewers import Viewer
 from ludus.hub.registry.publishing import Upload
 from ludus.hub.results.limits import ResultLimits
-from ludus.hub.results.matches.limits import MatchLimits
 from ludus.hub.results.played import PlayedRuns
 from ludus.hub.results.store import ResultStore
 from ludus.hub.serve import HubServer
@@ -120,7 +119,6 @@ class ResultsHub:
     """Where the environments run."""
     database_url: str | None = None
     limits: ResultLimits = field(default_factory=lambda: ResultLimits(sweep_seconds=3600.0))
-    matches: MatchLimits = field(default_factory=lambda: MatchLimits(sweep_seconds=3600.0))
     url: str = ""
     tokens: dict[str, str] = field(default_factory=dict)
     asked: list[tuple[str, str]] = field(default_factory=list)
@@ -138,7 +136,7 @@ class ResultsHub:
         """Start a second hub on the same database, with a data folder of its own."""
         await asyncio.to_thread(shutil.copytree, self.data, data, ignore=lambda _, names: {*names} - {"tokens.json"})
         other = ResultsHub(data, self.address, self.database_url or sqlite_url(self.data / "hub.sqlite"))
-        other.tokens, other.limits, other.matches = self.tokens, self.limits, self.matches
+        other.tokens, other.limits = self.tokens, self.limits
         other.peer_port = peer_port
         await other.start()
         return other
@@ -154,7 +152,7 @@ class ResultsHub:
             self.tokens = {name: token for name, (token, _) in made.items()}
         settings = HubSettings(
             data=self.data, port=self.peer_port, seed=False, database_url=self.database_url,
-            token_file=self.data / "tokens.json", results=self.limits, matches=self.matches,
+            token_file=self.data / "tokens.json", results=self.limits,
             peer_url=f"http://127.0.0.1:{self.peer_port}" if self.peer_port else None, **self.more,
         )  # fmt: skip
         self.app = create_hub(settings)
@@ -209,7 +207,7 @@ StartHub = Callable[..., Awaitable[ResultsHub]]
 
 @contextlib.asynccontextmanager
 async def starting_hubs(
-    folder: Path, database_url: str | None, serve: Any, environments: Iterable[type], limited: str = "limits"
+    folder: Path, database_url: str | None, serve: Any, environments: Iterable[type]
 ) -> AsyncIterator[StartHub]:
     """Yield a function that starts a hub with other limits, and stop the hub afterwards.
 
@@ -218,14 +216,13 @@ async def starting_hubs(
         database_url: its database; None for SQLite.
         serve: the fixture that starts a server.
         environments: the environments of all packages.
-        limited: the attribute of `ResultsHub` with the limits.
     """
     async with contextlib.AsyncExitStack() as stack:
 
         async def start(**limits: Any) -> ResultsHub:
             ludus = await serve(*environments)
             hub = ResultsHub(folder, ludus.url, database_url)
-            setattr(hub, limited, getattr(hub, limited).model_copy(update=limits))
+            hub.limits = hub.limits.model_copy(update=limits)
             await hub.start()
             stack.push_async_callback(hub.stop)
             return hub

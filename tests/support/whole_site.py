@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import math
 import re
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
@@ -15,13 +14,10 @@ from typing import Any, Final
 import httpx
 from hub_people import PASSWORD
 from hubs import KEY, Release, WheelParts, new_name, release
-from match_hub import CLASSES as GAMES
-from match_hub import Contender, auction_release, board_of, play
 from openid_people import settings_of
 from openid_provider import TestProvider, onward
 from results_hub import CLASSES, OWNER, Player, ResultsHub, episode, locks_release, submission
 from rollout_lines import PIXEL, line
-from training_hub import opening, trajectory
 
 from ludus.hub.people.rates import RateSettings
 from ludus.hub.people.settings import PeopleSettings
@@ -66,9 +62,7 @@ ROUTES_WITHOUT_A_PAGE: Final = {
     "/{owner}/{name}/versions/{version}/badge.svg": "a picture",
     "/rollouts/{file}/{line:int}/images/{image:int}": "an image on the page of its episode",
     "/runs/{run}/rollouts/{line:int}/images/{image:int}": "an image on the page of its episode",
-    "/training/{run}/rollouts/{number:int}/images/{image:int}": "an image on the page of its episode",
     "/{owner}/{name}/play/{play}/images/{image:int}": "an image on the page of its play",
-    "/training/{run}/part": "a part of the page of its run, which loads it",
 }
 """The routes of the site that answer with something other than a page, with the reason."""
 
@@ -139,7 +133,7 @@ class WholeSite:
 @asynccontextmanager
 async def whole_site(folder: Path, serve: Any, provider: TestProvider) -> AsyncIterator[WholeSite]:
     """Run a hub with accounts, an OpenID provider and the built-in library, and put something on each of its pages."""
-    server = await serve(*CLASSES.values(), *(cls for name, cls in GAMES.items() if name not in CLASSES))
+    server = await serve(*CLASSES.values())
     hub = ResultsHub(folder / "data", server.url)
     rates = RateSettings(address_minute=1_000_000, logins_of_address=1000, logins_of_pair=1000)
     hub.more = {
@@ -158,8 +152,6 @@ async def whole_site(folder: Path, serve: Any, provider: TestProvider) -> AsyncI
         await _add_packages(site)
         await _add_organization(site)
         await _add_results(site)
-        await _add_matches(site)
-        await _add_training(site)
         await _add_rollouts(site)
         await _add_plays(site)
         yield site
@@ -344,54 +336,6 @@ def episodes(task: str, split: str = "train") -> list[dict[str, Any]]:
     branch = {"parent": "e1", "step": 1, "turn": 1, "place": "1.0"}
     fork = line(5, task=row, sample=0, environment="locks", episode="e2", branch=branch)
     return [first, fork, line(2, task=row, sample=1, environment="locks")]
-
-
-async def _add_matches(site: WholeSite) -> None:
-    hub, package = site.hub, f"{OWNER}/auction"
-    hub.publish_release(auction_release(package))
-    async with hub.client("alice") as one, hub.client("bob") as other:
-        alice = await Contender.register(one, package, model="model-of-alice", matches=3)
-        bob = await Contender.register(other, package, model="model-of-bob", matches=2)
-        await play(alice, bob, 2, 1)
-        await play(alice, bob, 1, 2)
-        match = (await alice.matches())[0]["key"]
-        again = await Contender.register(other, package, model="another", matches=1)
-        await play(alice, again, 2, 1)
-        await board_of(hub, package)
-        await _ok(other.post(f"{again.path}/remove", json={"reason": "The wrong prompt."}))
-    where = f"/{package}/versions/1.0.0/matches?environment=auction&split=test"
-    site.add("/{owner}/{name}/versions/{version}/matches", Visit("board-of-matches", where, None))
-    site.add("/entrants/{entrant}", Visit("entrant", f"/entrants/{alice.key}", None))
-    site.add("/matches/{match}", Visit("match", f"/matches/{match}", None))
-
-
-async def _add_training(site: WholeSite) -> None:
-    keys = []
-    names = ("reward/mean", "loss/total", "loss/entropy", "evaluation/toss/pass@1", "evaluation/toss/pass@2")
-    async with site.client() as client:
-        for name, factor in (("qwen-1.5b-toss", 1.0), ("qwen-1.5b-toss-with-a-warm-start", 2.0)):
-            body = opening(name=name, steps=200, config={"learning_rate": 1e-6, "environment": "grace/coin"})
-            key = (await _ok(client.post("/api/v1/training", json=body))).json()["key"]
-            points = [
-                {"step": step, "time": 1.0, "metrics": {
-                    **{one: math.sin(step / (9 + n)) * factor for n, one in enumerate(names)},
-                    "ends/completed": step / 200, "ends/step_limit": 1 - step / 200,
-                }}
-                for step in range(1, 120)
-            ]  # fmt: skip
-            path = f"/api/v1/training/{key}"
-            await _ok(client.post(f"{path}/points", json={"attempt": "attempt-1", "number": 0, "points": points}))
-            for step in (3, 4):
-                sample = {"attempt": "attempt-1", "step": step, "trajectory": trajectory()}
-                await _ok(client.post(f"{path}/rollouts", json=sample))
-            keys.append(key)
-        await _ok(client.post(f"/api/v1/training/{keys[1]}/end", json={"attempt": "attempt-1"}))
-    run = f"/training/{keys[0]}"
-    site.add("/training", Visit("training-runs", "/training"), Visit("no-training-runs", "/training", None))
-    site.add("/training/compare", Visit("training-compared", f"/training/compare?run={keys[0]}&run={keys[1]}"))
-    site.add("/training/{run}", Visit("training-run", run), Visit("training-chart", f"{run}?chart=loss/total"))
-    site.add("/training/{run}/rollouts", Visit("training-rollouts", f"{run}/rollouts"))
-    site.add("/training/{run}/rollouts/{number:int}", Visit("training-rollout", f"{run}/rollouts/1"))
 
 
 async def _add_rollouts(site: WholeSite) -> None:

@@ -8,8 +8,7 @@
     installing.py  verify a version and install it with pip or uv
     resolving.py   what packages need from a package index, for the lock; install a lock
     lock.py        ludus.lock
-    results.py     results of runs; matches.py: head-to-head matches
-    training.py    training runs; reporting.py: what a trainer uses to report one
+    results.py     results of runs
 
 Searching needs the base install only; signatures need the extra `registry`.
 """
@@ -26,9 +25,7 @@ if TYPE_CHECKING:
     from ludus.registry.keys import Pins
     from ludus.registry.lock import Lock, LockedDependency, LockedPackage, read_lock, write_lock
     from ludus.registry.publishing import Prepared, prepare
-    from ludus.registry.reporting import TrainingReporter
     from ludus.registry.resolving import AmbiguousName, install_lock, resolve
-    from ludus.registry.training import TrainingClient
 
 __all__ = [
     "AmbiguousName",
@@ -38,8 +35,6 @@ __all__ = [
     "Pins",
     "Prepared",
     "RegistryClient",
-    "TrainingClient",
-    "TrainingReporter",
     "Verified",
     "install",
     "install_lock",
@@ -57,8 +52,6 @@ _MODULES: Final = {
     "ludus.registry.lock": "Lock LockedDependency LockedPackage read_lock write_lock",
     "ludus.registry.publishing": "Prepared prepare",
     "ludus.registry.resolving": "AmbiguousName install_lock resolve",
-    "ludus.registry.reporting": "TrainingReporter",
-    "ludus.registry.training": "TrainingClient",
 }
 """The modules that define the public names, which are imported at first use."""
 

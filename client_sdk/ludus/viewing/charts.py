@@ -1,15 +1,14 @@
 """Line charts and stacked areas as SVG, with legends, intervals, and the values under the pointer.
 
-The trainer's report, `ludus view` and the hub's site draw curves with this module. Colors, dashes and hidden parts are
-in `charts.css`. The horizontal axis counts steps. Nothing here has a style or a script of its own, so pages that forbid
-both can show it.
+The trainer's report draws curves with this module. Colors, dashes and hidden parts are in `charts.css`. The horizontal
+axis counts steps.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
 from ludus.viewing.page import escape
 
@@ -24,10 +23,6 @@ POINTS: Final = 150
 CURVES: Final = 8
 """The maximum number of curves of a chart, for which there are colors."""
 
-Detail = Literal["full", "plain", "small"]
-"""`full` averages long curves, smooths them, and shows values under the pointer. `plain` draws the points as they are.
-`small` does, too, in whole units of the picture, which takes a third of the bytes."""
-
 
 def changes(points: Points) -> bool:
     """Return whether there is something to draw: two values that differ."""
@@ -35,15 +30,7 @@ def changes(points: Points) -> bool:
 
 
 def chart(
-    title: str,
-    about: str,
-    curves: Curves,
-    *,
-    bands: Mapping[str, Curves] | None = None,
-    stacked: bool = False,
-    detail: Detail = "full",
-    marks: Sequence[float] = (),
-    address: str = "",
+    title: str, about: str, curves: Curves, *, bands: Mapping[str, Curves] | None = None, stacked: bool = False
 ) -> str:
     """Return a chart with its title, as HTML.
 
@@ -53,18 +40,13 @@ def chart(
         curves: label → points.
         bands: label → points of `low` and `high`, the curve's interval.
         stacked: draw the curves as parts of a whole that sum to 1 at every step.
-        detail: how much of it to draw.
-        marks: steps to mark with a vertical line.
-        address: the page to which the title leads; empty for none.
     """
     curves = dict(list(curves.items())[:CURVES])
-    picture = _Picture(title, detail, marks)
-    drawn = _stack(curves, picture) if stacked else _lines(curves, bands or {}, picture)
+    drawn = _stack(curves, title) if stacked else _lines(curves, bands or {}, title)
     keys = "".join(f"<span>{_key(n, stacked=stacked)}{escape(label)}</span>" for n, label in enumerate(curves))
     legend = f'<div class="legend">{keys}</div>' if len(curves) > 1 else ""
     caption = f"<figcaption>{escape(about)}</figcaption>" if about else ""
-    name = f'<a href="{escape(address)}">{escape(title)}</a>' if address else escape(title)
-    return f"<figure><h3>{name}</h3>{caption}{drawn}{legend}</figure>"
+    return f"<figure><h3>{escape(title)}</h3>{caption}{drawn}{legend}</figure>"
 
 
 def _key(place: int, *, stacked: bool) -> str:
@@ -81,14 +63,6 @@ def number(value: float) -> str:
     if abs(value) >= 10_000:
         return f"{value / 1000:z,.4g}k" if abs(value) < 1e7 else f"{value:z.3g}"
     return f"{value:z.4g}" if abs(value) >= 100 or value == int(value) else f"{value:z.3g}"
-
-
-class _Picture(NamedTuple):
-    """What holds for the whole picture: its title, its detail and its marked steps."""
-
-    title: str
-    detail: Detail
-    marks: Sequence[float]
 
 
 class _Scale(NamedTuple):
@@ -121,86 +95,61 @@ class _Scale(NamedTuple):
         """Return the points in SVG's notation."""
         return " ".join(f"{self.x(step)},{self.y(value)}" for step, value in points)
 
-    def line(self, style: str, points: Sequence[tuple[float, float]], detail: Detail) -> str:
+    def line(self, style: str, points: Points) -> str:
         """Return a line through the points."""
-        if detail == "small":
-            return f'<path class="{style}" d="{self._steps(points)}"/>'
         return f'<polyline class="{style}" points="{self.path(points)}"/>'
 
-    def area(self, style: str, points: Sequence[tuple[float, float]], detail: Detail) -> str:
+    def area(self, style: str, points: Points) -> str:
         """Return the area within the points."""
-        if detail == "small":
-            return f'<path class="{style}" d="{self._steps(points)}z"/>'
         return f'<polygon class="{style}" points="{self.path(points)}"/>'
 
-    def _steps(self, points: Sequence[tuple[float, float]]) -> str:
-        """Return the points as steps in whole units from one to the next, such as `M38 20l2-1 2 5`."""
-        at, parts = (0, 0), ""
-        for place, (step, value) in enumerate(points):
-            x, y = round(self.x(step)), round(self.y(value))
-            if place == 0:
-                parts = f"M{x} {y}l"
-            else:
-                down = f"{y - at[1]}"
-                lead = "" if place == 1 or x < at[0] else " "
-                parts += f"{lead}{x - at[0]}{down if down[0] == '-' else f' {down}'}"
-            at = (x, y)
-        return parts.removesuffix("l")
 
-
-def _lines(curves: Curves, bands: Mapping[str, Curves], picture: _Picture) -> str:
-    detail = picture.detail
-    if detail == "full":
-        curves = {label: _thin(points) for label, points in curves.items()}
+def _lines(curves: Curves, bands: Mapping[str, Curves], title: str) -> str:
+    curves = {label: _thin(points) for label, points in curves.items()}
     edges = [point for band in bands.values() for side in band.values() for point in side]
     scale = _Scale.around([point for points in curves.values() for point in points] + edges)
     drawn = []
     for n, (label, points) in enumerate(curves.items()):
         if (band := bands.get(label)) and band["low"] and band["high"]:
-            drawn.append(scale.area(f"band f{n}", [*band["low"], *reversed(band["high"])], detail))
-        smooth = _smooth(points) if detail == "full" and len(points) >= 40 and len(curves) <= 4 else None
-        drawn.append(scale.line(f"s{n}{' faint' if smooth else ''}", points, detail))
+            drawn.append(scale.area(f"band f{n}", [*band["low"], *reversed(band["high"])]))
+        smooth = _smooth(points) if len(points) >= 40 and len(curves) <= 4 else None
+        drawn.append(scale.line(f"s{n}{' faint' if smooth else ''}", points))
         if smooth:
-            drawn.append(scale.line(f"s{n}", smooth, detail))
-        if len(points) <= (1 if detail == "small" else 12):
+            drawn.append(scale.line(f"s{n}", smooth))
+        if len(points) <= 12:
             drawn += [f'<circle class="f{n}" r="2.6" cx="{scale.x(x)}" cy="{scale.y(y)}"/>' for x, y in points]
-    return _svg(scale, "".join(drawn), curves, picture)
+    return _svg(scale, "".join(drawn), curves, title)
 
 
-def _stack(curves: Curves, picture: _Picture) -> str:
+def _stack(curves: Curves, title: str) -> str:
     """Draw areas that sum to 1 at every step."""
     steps = sorted({step for points in curves.values() for step, _ in points})
     values = [dict(points) for points in curves.values()]
     totals = {step: sum(own.get(step, 0.0) for own in values) or 1.0 for step in steps}
-    whole = [[(step, own.get(step, 0.0) / totals[step]) for step in steps] for own in values]
-    shares = [_thin(own) for own in whole] if picture.detail == "full" else whole
+    shares = [_thin([(step, own.get(step, 0.0) / totals[step]) for step in steps]) for own in values]
     scale, drawn = _Scale(steps[0], max(steps[-1], steps[0] + 1), 0.0, 1.0), ""
     below = [(step, 0.0) for step, _ in shares[0]]
     for n, own in enumerate(shares):
         above = [(step, low + share) for (step, low), (_, share) in zip(below, own, strict=True)]
         # A single step is as wide as the picture.
         wide = [(scale.x1, above[0][1]), (scale.x1, below[0][1])] if len(above) == 1 else []
-        drawn += scale.area(f"area f{n}", [*above, *wide, *reversed(below)], picture.detail)
+        drawn += scale.area(f"area f{n}", [*above, *wide, *reversed(below)])
         below = above
-    return _svg(scale, drawn, dict(zip(curves, shares, strict=True)), picture)
+    return _svg(scale, drawn, dict(zip(curves, shares, strict=True)), title)
 
 
-def _svg(scale: _Scale, drawn: str, curves: Curves, picture: _Picture) -> str:
-    is_small, base = picture.detail == "small", HEIGHT - BOTTOM
-    heights = [(scale.y(value), value) for value in _ticks(scale.y0, scale.y1, 3 if is_small else 5)]
+def _svg(scale: _Scale, drawn: str, curves: Curves, title: str) -> str:
+    base = HEIGHT - BOTTOM
+    heights = [(scale.y(value), value) for value in _ticks(scale.y0, scale.y1, 5)]
     lines = "".join(f"M{LEFT} {y}H{WIDTH - RIGHT}" for y, _ in heights)
     numbers = "".join(f'<text x="{LEFT - 6}" y="{y + 4:g}">{number(value)}</text>' for y, value in heights)
-    steps = [step for step in _ticks(scale.x0, scale.x1, 4 if is_small else 6) if step == int(step)]
+    steps = [step for step in _ticks(scale.x0, scale.x1, 6) if step == int(step)]
     below = "".join(f'<text x="{scale.x(step):g}" y="{HEIGHT - 18}">{number(step)}</text>' for step in steps)
     below += f'<text x="{(LEFT + WIDTH - RIGHT) / 2:g}" y="{HEIGHT - 4}">step</text>'
     parts = [f'<path class="g" d="{lines}"/><g text-anchor="end">{numbers}</g><g text-anchor="middle">{below}</g>']
-    for step in picture.marks:
-        if scale.x0 <= step <= scale.x1:
-            parts.append(f'<path class="m" d="M{scale.x(step)} {TOP}V{base}"/>')
     parts.append(f'<line class="x" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{base}" y2="{base}"/>{drawn}')
-    if picture.detail == "full":
-        parts.append(_under_pointer(scale, curves))
-    label = escape(f"{picture.title}, steps {number(scale.x0)} to {number(scale.x1)}")
+    parts.append(_under_pointer(scale, curves))
+    label = escape(f"{title}, steps {number(scale.x0)} to {number(scale.x1)}")
     return f'<svg class="plot" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{label}">{"".join(parts)}</svg>'
 
 

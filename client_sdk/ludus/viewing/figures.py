@@ -1,4 +1,4 @@
-"""Which metrics of a training run are drawn together, for the trainer's report and for the hub's site."""
+"""Which metrics of a training run are drawn together in the trainer's report."""
 
 from __future__ import annotations
 
@@ -63,18 +63,6 @@ FIGURES: Final = (
     Figure("Time", "Where the seconds of a step go.", ["time/(wait|update|sync|rest)"], stacked=True),
 )
 """All charts of our trainer's metrics, in order. Other metrics that change follow, each in a chart of its own."""
-
-COMMON: Final = (
-    Figure("Pass rate", "Of held-out tasks, with the 95 % interval.", [r"evaluation/(.+/pass[@^]\d+)"]),
-    Figure("Loss", "", ["loss/(total)", "(?:train/)?(loss)", "(?:eval_|eval/)(loss)"]),
-    Figure("Reward of the trainer", "", ["(?:train/)?(reward)", "(?:train/)?rewards/(.+)/mean"]),
-    Figure("KL", "From the reference.", ["loss/(kl)", "(?:train/|objective/)?(kl)"]),
-    Figure("Policy's entropy", "", ["(?:train/|objective/)?(entropy)"]),
-    Figure("Norm of the gradient", "", ["(?:train/)?(grad_norm)"]),
-    Figure("Learning rate", "", ["loss/(learning_rate)", "(?:train/)?(learning_rate)"]),
-    Figure("Length of completions", "", [r"(?:train/)?completions/(mean|min|max)_length"]),
-)
-"""Charts of metrics by the names that TRL, transformers and others give them, for pages that show any trainer's run."""
 
 
 def labels_of(figure: Figure, names: Iterable[str]) -> dict[str, str]:

@@ -11,9 +11,8 @@
     api.py           the JSON API under /api/v1
     discovery/       what MCP clients find: AI catalog, server cards, the registry's API
     endpoints/       published environments that run at /e/OWNER/NAME
-    results/         reported and played runs, matches, boards, receipts
+    results/         reported and played runs, boards, receipts
     verified/        runs that the hub plays itself, with a harness in a sandbox
-    training/        training runs whose curves are shown while they go on
     site/            the pages; rollout_index.py: where the episodes of a file of trajectories begin
     seed.py          the built-in library, which a new hub has
     operation/       backup, restore, check; metrics.py and request_times.py

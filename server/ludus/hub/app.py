@@ -49,8 +49,7 @@ from ludus.protocol.messages import describe_invalid
 from ludus.server.auth import TokenStore
 
 PARTS: Final = (
-    "ludus.hub.discovery", "ludus.hub.endpoints", "ludus.hub.results", "ludus.hub.verified",
-    "ludus.hub.training", "ludus.hub.site",
+    "ludus.hub.discovery", "ludus.hub.endpoints", "ludus.hub.results", "ludus.hub.verified", "ludus.hub.site",
 )  # fmt: skip
 """Modules that add to the application, in this order."""
 

@@ -39,30 +39,20 @@ def register(app: typer.Typer) -> None:
 
 
 def verify(
-    receipt: Annotated[Path, typer.Argument(metavar="RECEIPT", help="File with the receipt of a run or an entrant.")],
+    receipt: Annotated[Path, typer.Argument(metavar="RECEIPT", help="File with the receipt of a run.")],
     rows: Annotated[
         Path | None, typer.Option("--rows", metavar="FILE", help="File with the rows, in place of the receipt's own.")
     ] = None,
     key: Annotated[str | None, typer.Option("--key", help="The hub's public key, as you know it (ed25519:…).")] = None,
 ) -> None:
-    """Check a receipt of a played or verified run, or of an entrant's matches, without the hub, and say what it proves.
+    """Check a receipt of a played or verified run without the hub, and say what it proves.
 
     [bold]curl -o receipt.json https://hub.example.org/api/v1/runs/RUN/receipt[/bold]
     [bold]ludus hub verify receipt.json --key ed25519:…[/bold]
     """
-    from ludus.registry.matches import read_entrant_receipt
     from ludus.registry.results import read_receipt, read_rows
-    from ludus.registry.types.match_receipts import describe_entrant, verify_entrant
     from ludus.registry.types.receipts import describe_receipt, verify_receipt
 
-    of_entrant = read_entrant_receipt(receipt)
-    if of_entrant is not None:
-        if rows is not None:
-            raise typer.BadParameter("--rows is for receipts of runs; the receipt of an entrant has its matches in it")
-        verify_entrant(of_entrant, key)
-        for line in describe_entrant(of_entrant, key_is_known=key is not None):
-            typer.echo(line)
-        return
     found = read_receipt(receipt)
     verify_receipt(found, found.episodes if rows is None else read_rows(rows), key, found.calls)
     for line in describe_receipt(found, key_is_known=key is not None):
@@ -156,7 +146,7 @@ def hub(
         "host": host, "port": port, "data": data, "database_url": database, "blobs": blobs, "public_url": public_url,
         "peer_url": peer_url,
         "token_file": token_file, "allow_hosts": tuple(allow_host or ()), "seed": seed,
-        "limits": file.uploads, "results": file.results, "matches": file.matches, "training": file.training,
+        "limits": file.uploads, "results": file.results,
         "people": {"registration": registration, "rates": {**dict(file.rates), **dict(map(_pair, rate or ()))}},
     }  # fmt: skip
     given["openid"] = read_openid(openid)

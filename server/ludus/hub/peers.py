@@ -2,14 +2,14 @@
 
 How this works:
 
-* Played runs, matches, verified runs and plays by hand are in the memory of the process that plays them. Each process
+* Played runs, verified runs and plays by hand are in the memory of the process that plays them. Each process
   writes the address at which the others reach it next to its lease (`ludus.hub.results.processes`), if the operator
   gives it one. The ids of its leases begin with its name, which never changes, and which the ids of its plays and of
   the episodes at its endpoints hold (`ludus.hub.endpoints.neighbors`).
 * A request about what another process plays raises `PlayedElsewhere`. It is then passed on to that process as it came,
   with the client's own credentials, which that process checks: processes trust each other with nothing else. The answer
   is passed back unread.
-* Play URLs of runs and matches name their lease, as `/at/PROCESS/e/...`: when that is lost, the episode is another's.
+* Play URLs of runs name their lease, as `/at/PROCESS/e/...`: when that is lost, the episode is another's.
 * A request is passed on once. If a process does not answer, the client gets HTTP 503 and may try again: when the lease
   of that process has ended, another one plays the run.
 """

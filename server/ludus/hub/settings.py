@@ -15,8 +15,6 @@ from ludus.hub.object_store import open_blobs
 from ludus.hub.people.openid.settings import OpenIdSettings
 from ludus.hub.people.settings import PeopleSettings
 from ludus.hub.results.limits import ResultLimits
-from ludus.hub.results.matches.limits import MatchLimits
-from ludus.hub.training.limits import TrainingLimits
 from ludus.hub.verified.settings import VerifiedSettings
 from ludus.server.serving.settings import is_loopback
 from ludus.server.web.guard import LOOPBACK_HOSTS, Origins
@@ -105,10 +103,8 @@ class HubSettings(BaseModel):
     endpoints: EndpointSettings = EndpointSettings()
     """How published environments run."""
     results: ResultLimits = ResultLimits()
-    training: TrainingLimits = TrainingLimits()
     verified: VerifiedSettings = VerifiedSettings()
     """Whether the hub does verified runs, and what they may use."""
-    matches: MatchLimits = MatchLimits()
     people: PeopleSettings = PeopleSettings()
     """Who may register, and how many requests are answered."""
     openid: OpenIdSettings | None = None

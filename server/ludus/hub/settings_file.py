@@ -9,10 +9,8 @@ from pydantic import BaseModel, ConfigDict
 from ludus.hub.endpoints.settings import EndpointSettings
 from ludus.hub.people.rates import RateSettings
 from ludus.hub.results.limits import ResultLimits
-from ludus.hub.results.matches.limits import MatchLimits
 from ludus.hub.settings import HubLimits
 from ludus.hub.toml_settings import check_settings, read_toml
-from ludus.hub.training.limits import TrainingLimits
 from ludus.hub.verified.settings import VerifiedSettings, turned_on
 
 
@@ -25,10 +23,6 @@ class SettingsFile(BaseModel):
     """The limits on uploads of packages."""
     results: ResultLimits = ResultLimits()
     """The limits on runs and boards."""
-    matches: MatchLimits = MatchLimits()
-    """The limits on matches."""
-    training: TrainingLimits = TrainingLimits()
-    """The limits on live training runs."""
     rates: RateSettings = RateSettings()
     """How many requests are answered."""
     endpoints: EndpointSettings | None = None

@@ -1,12 +1,9 @@
-"""Runs and matches of a blocked version end without a score, and none begins."""
+"""Runs of a blocked version end without a score, and none begins."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from hubs import kind_of
 from results_hub import Player, ResultsHub, board_of, run_params
-from training_hub import opening
 
 REASON = "it sends prompts to a stranger"
 
@@ -42,26 +39,12 @@ async def test_an_open_run_of_a_blocked_version_ends_unscored_and_says_why(hub: 
     assert [row["mean"]["value"] for row in (await board_of(hub, package))["rows"]] == [1.0]
 
 
-async def test_no_run_entrant_or_report_of_a_blocked_version_begins(hub: ResultsHub, package: str) -> None:
+async def test_no_run_of_a_blocked_version_begins(hub: ResultsHub, package: str) -> None:
     await blocked(hub, package)
-    bodies: dict[str, Any] = {"runs": run_params(), "verified-runs": None, "entrants": None}
     async with hub.client() as client:
-        answer = await client.post(f"/api/v1/environments/{package}/versions/1.0.0/runs", json=bodies["runs"])
+        answer = await client.post(f"/api/v1/environments/{package}/versions/1.0.0/runs", json=run_params())
         assert kind_of(answer) == "VersionBlocked"
         assert REASON in answer.text
-
-
-async def test_a_training_run_of_a_blocked_version_ends_and_none_opens(hub: ResultsHub, package: str) -> None:
-    named = opening(environments=[{"name": "locks", "package": package, "version": "1.0"}])
-    other = opening(environments=[{"name": "locks", "package": package, "version": "2.0"}])
-    async with hub.client() as client:
-        runs = [(await client.post("/api/v1/training", json=body)).json()["key"] for body in (named, other)]
-        await blocked(hub, package)
-        shown = [(await client.get(f"/api/v1/training/{key}")).json() for key in runs]
-        assert [one["state"] for one in shown] == ["failed", "running"]
-        assert REASON in shown[0]["reason"]
-        again = await client.post("/api/v1/training", json={**named, "attempt": "attempt-2"})
-        assert kind_of(again) == "VersionBlocked"
 
 
 async def test_a_run_that_was_registered_while_its_version_was_blocked_is_ended_by_the_watch(

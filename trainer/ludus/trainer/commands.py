@@ -73,14 +73,6 @@ def train(
             help="Serve this environment during the run: NAME, module:Class or file.py:Class.",
         ),
     ] = None,
-    hub: Annotated[
-        str | None,
-        typer.Option(
-            "--hub",
-            metavar="URL",
-            help="Show the run's curves on this hub while it trains, to your account only by default (logging.hub).",
-        ),
-    ] = None,
 ) -> None:
     """Train a policy with GRPO on environments that are served.
 
@@ -89,13 +81,11 @@ def train(
     [bold]ludus train --print-config > run.toml[/bold]
     [bold]ludus train --tiny-from games.jsonl --serve my_env.py:MyEnv[/bold]
     [bold]ludus train run.toml --mix mix.toml[/bold]
-    [bold]ludus train run.toml --hub https://hub.example.org[/bold]
     """
     from ludus.rendering.errors import RenderingError  # here, because `--help` must work without the extra
 
-    given = [*(arguments or ()), *(() if hub is None else (f"--logging.hub.url={hub}",))]
     try:
-        _train(given, print_config, tiny_from or [], serve, mix)
+        _train(arguments or [], print_config, tiny_from or [], serve, mix)
     except (TrainerError, RenderingError) as error:
         if os.environ.get("LUDUS_DEBUG"):
             raise

@@ -31,7 +31,6 @@ from ludus.trainer.core.config import TrainConfig
 from ludus.trainer.core.errors import ConfigError, TrainerError
 from ludus.trainer.core.samples import RolloutGroup, Sample
 from ludus.trainer.core.settings import config_toml, write_config
-from ludus.trainer.hub_report import HubReport
 from ludus.trainer.report import write_report
 
 SHOWN: Final = {
@@ -77,21 +76,12 @@ class RunLog:
     def __init__(self, config: TrainConfig, tokenizer: Any = None, *, resumed: int | None = None) -> None:
         self._config, self._tokenizer, self._step = config, tokenizer, resumed or 0
         write_config(config)
-        run_name = _run_name(config, resumed)
-        self._sinks = _open_sinks(config, run_name, resumed)
+        self._sinks = _open_sinks(config, _run_name(config, resumed), resumed)
         self._metrics = JsonLines(config.output / "metrics.jsonl", resumed)
         self.evaluated = -1 if resumed is None else _last_evaluation(self._metrics.path)
         """The step of the last recorded evaluation, which a resumed run does not repeat; -1 for none."""
         self._rollouts = JsonLines(config.output / "rollouts.jsonl", resumed)
         self._terminal = Terminal(config.output, config.steps) if config.logging.console else None
-        self._hub: HubReport | None = None
-        if config.logging.hub is not None:
-            try:
-                self._hub = HubReport(config, config.logging.hub, run_name, resumed)
-            except ConfigError:
-                self._close_files()
-                raise
-            self.note(self._hub.opening())
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
         """Record metrics of a step. Also write the report if they include an evaluation.
@@ -106,10 +96,6 @@ class RunLog:
         self._metrics.write({"step": step, "time": round(time.time(), 3), **record})
         if self._terminal:
             self._terminal.write(step, finite)
-        if self._hub is not None:
-            self._hub.metrics(step, numbers)
-            for note in self._hub.notes():
-                self.note(note)
         for sink in tuple(self._sinks):
             try:
                 sink.write(step, {plain_name(name): value for name, value in finite.items()})
@@ -130,8 +116,6 @@ class RunLog:
         Raises:
             TrainerError: as for `metrics`.
         """
-        if self._hub is not None and not held_out:
-            self._hub.rollouts(step, groups)
         everything = [(group, index) for group in groups for index in range(len(group.rollouts))]
         kept = min(self._config.logging.rollouts, len(everything))
         for n in range(kept):
@@ -149,19 +133,13 @@ class RunLog:
         if self._terminal:
             self._terminal.note(text)
 
-    def close(self, error: BaseException | None = None) -> None:
+    def close(self) -> None:
         """Write the report and close everything.
-
-        Args:
-            error: what ended the run; None if it ended by itself.
 
         Raises:
             TrainerError: as for `metrics`; everything is closed in that case too.
         """
         try:
-            if self._hub is not None:
-                for note in self._hub.close(error):
-                    self.note(note)
             self._report()
             for sink in self._sinks:
                 try:
@@ -169,13 +147,10 @@ class RunLog:
                 except Exception as error:
                     self.note(f"{sink.name} may lack the last metrics: {error}")
         finally:
-            self._close_files()
-
-    def _close_files(self) -> None:
-        if self._terminal:
-            self._terminal.close()
-        self._metrics.close()
-        self._rollouts.close()
+            if self._terminal:
+                self._terminal.close()
+            self._metrics.close()
+            self._rollouts.close()
 
     def _report(self) -> None:
         if self._config.logging.report:
@@ -311,7 +286,7 @@ def sparkline(values: Sequence[float]) -> str:
 
 
 def _run_name(config: TrainConfig, resumed: int | None) -> str:
-    """Return the name of the run at trackers and at a hub, which a resumed run keeps; of at most 89 characters."""
+    """Return the name of the run at trackers, which a resumed run keeps; of at most 89 characters."""
     file = config.output / "run_name"
     if resumed is None or not file.exists():
         file.write_text(f"{plain_name(config.output.resolve().name)[:80]}-{secrets.token_hex(4)}", encoding="utf-8")

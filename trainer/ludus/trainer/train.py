@@ -347,7 +347,7 @@ async def _open(
     resumed = await workers.command(Worker.resume)
     step = 0 if resumed is None else int(resumed["step"])
     log = RunLog(config, worker.tokenizer, resumed=None if resumed is None else step)
-    stack.push(lambda kind, error, trace: log.close(error))
+    stack.callback(log.close)
     engine = await open_engine(config, parallel.device)
     stack.push_async_callback(engine.aclose)
     harness = await stack.enter_async_context(open_harness(config.rollouts, engine, renderer))

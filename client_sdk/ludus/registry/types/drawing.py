@@ -1,12 +1,10 @@
-"""How a hub draws the tasks and the seeds of a run or a match from a secret, so that anyone can repeat it afterwards.
+"""How a hub draws the tasks and the seeds of a run from a secret, so that anyone can repeat it afterwards.
 
 `number(secret, label)` is the first 8 bytes of HMAC-SHA256(secret, label), read as a big-endian integer.
 
 * Tasks: a Fisher-Yates shuffle of the split's indices, of which the first ones are taken: the i-th is exchanged with
   the one at i + number(`task:i`) mod (count − i). The bias of the modulo is below 2^-40 for fewer than 2^24 tasks.
 * Seeds: number(`seed:INDEX:SAMPLE`) shifted right by 16 bits, which is below 2^48.
-* Seats of a match: of two entrants with the same balance, in the order of their keys, the one at number(`seat`) mod 2
-  gets the first seat.
 """
 
 from __future__ import annotations
@@ -45,22 +43,6 @@ def draw_tasks(secret: str, count: int | None, tasks: int) -> list[int]:
 def draw_seed(secret: str, index: int, sample: int) -> int:
     """Return the seed of an episode."""
     return _number(secret, f"seed:{index}:{sample}") >> 16
-
-
-def draw_seats(secret: str, one: tuple[str, int], other: tuple[str, int]) -> tuple[str, str]:
-    """Return the keys of two entrants in the order of their seats; the lower balance gets the first seat.
-
-    Args:
-        secret: the match's secret, in hexadecimal.
-        one, other: key and balance of an entrant: its matches at the first seat less those at the second one.
-    """
-    if one[1] != other[1]:
-        first, second = sorted((one, other), key=lambda entrant: entrant[1])
-    else:
-        first, second = sorted((one, other))
-        if _number(secret, "seat") % 2:
-            first, second = second, first
-    return first[0], second[0]
 
 
 def _number(secret: str, label: str) -> int:

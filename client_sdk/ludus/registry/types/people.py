@@ -36,17 +36,13 @@ class HubScope(StrEnum):
     """Play environments at the hub's endpoints."""
     RESULTS = "results"
     """Submit results."""
-    TRAINING = "training"
-    """Report training runs, and read one's own."""
     ACCOUNT = "account"
     """Change who may publish and read packages, keys, tokens and the account itself."""
     ADMIN = "admin"
     """Everything on the whole hub; only administrators can make such a token."""
 
 
-USUAL_SCOPES: Final = (
-    HubScope.READ, HubScope.PUBLISH, HubScope.RUN, HubScope.RESULTS, HubScope.TRAINING, HubScope.ACCOUNT,
-)  # fmt: skip
+USUAL_SCOPES: Final = (HubScope.READ, HubScope.PUBLISH, HubScope.RUN, HubScope.RESULTS, HubScope.ACCOUNT)
 """The scopes of the token that `ludus account login` makes."""
 
 TokenName = Annotated[

@@ -93,7 +93,7 @@ def _identified(declared: Declared) -> Declared:
 
 
 NewDeclared = Annotated[Declared, AfterValidator(_identified)]
-"""What is declared of a new run or entrant. Its model and harness make a line of a board, so they are plain labels."""
+"""What is declared of a new run. Its model and harness make a line of a board, so they are plain labels."""
 
 
 class RunParams(WireModel):

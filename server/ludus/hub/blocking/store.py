@@ -2,8 +2,8 @@
 
 How this works: a block is a row with the wheel's digest, so it holds for every name and version with these bytes, also
 for one that is uploaded later. The same transaction chooses the newest versions of packages again, ends the open runs
-and matches of the version, and writes the audit log. What is registered at the same moment is found by `end_open`,
-which every process of the hub calls again and again.
+of the version, and writes the audit log. What is registered at the same moment is found by `end_open`, which every
+process of the hub calls again and again.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
 from ludus.hub.database.engine import Database
-from ludus.hub.database.match_tables import Match, MatchBoardRow, MatchEntrant
 from ludus.hub.database.result_tables import ResultBoard, ResultEpisode, ResultLogLine, ResultRun
 from ludus.hub.database.tables import BlockedWheel, Package, Version
 from ludus.hub.database.times import aware
@@ -25,7 +24,6 @@ from ludus.hub.people.viewers import Viewer
 from ludus.hub.registry.catalog import find_package, find_version
 from ludus.hub.registry.publishing import refresh_latest
 from ludus.hub.registry.visibility import Sight
-from ludus.hub.training.opening import end_blocked
 from ludus.protocol.lifecycle import EndReason
 from ludus.registry.types.errors import PackageNotFound
 from ludus.registry.types.packages import BlockInfo
@@ -60,13 +58,12 @@ class Blocks:
             if row is None or row.reason != reason:
                 session.merge(BlockedWheel(sha256=sha256, reason=reason, blocked_by=actor, blocked_at=now))
                 session.flush()
-                for package, version in self._changed(session, sha256, "blocked", actor, address, now):
-                    end_blocked(session, package, version, reason, now)
+                self._changed(session, sha256, "blocked", actor, address, now)
                 _end_open(session, [sha256], {sha256: reason}, actor or OPERATOR, now)
             return _info(session, session.get_one(BlockedWheel, sha256))
 
     def unblock(self, sha256: str, *, actor: str = "", address: str = "") -> BlockInfo:
-        """Undo a block, and return what it was. Runs and matches that it has ended stay ended.
+        """Undo a block, and return what it was. Runs that it has ended stay ended.
 
         Raises:
             PackageNotFound: this wheel is not blocked.
@@ -116,18 +113,18 @@ class Blocks:
             return {row.sha256: row.reason for row in session.scalars(select(BlockedWheel))}
 
     def end_open(self, reasons: dict[str, str]) -> None:
-        """End the open runs and matches of blocked wheels that were registered at the same time as the block."""
+        """End the open runs of blocked wheels that were registered at the same time as the block."""
         digests = list(reasons)
         with self._database.reading() as session:
-            if not (_open_runs(session, digests) or _open_boards(session, digests)):
+            if not _open_runs(session, digests):
                 return
         with self._database.writing() as session:
             _end_open(session, digests, reasons, OPERATOR, datetime.now(UTC))
 
     def _changed(
         self, session: Session, sha256: str, action: str, actor: str, address: str, now: datetime
-    ) -> list[tuple[str, str]]:
-        """Choose the newest versions of the packages with a wheel again, note that, and return the wheel's versions."""
+    ) -> None:  # fmt: skip
+        """Choose the newest versions of the packages with a wheel again, and note that."""
         versions = _versions(session, sha256)
         for version, package in versions:
             session.refresh(package, with_for_update=True)
@@ -138,7 +135,6 @@ class Blocks:
             note(session, action, title, actor=actor, account=package.owner, address=address)
         if not versions:
             note(session, action, f"sha256:{sha256}", actor=actor, account=actor, address=address)
-        return [(f"{package.owner}/{package.name}", version.version) for version, package in versions]
 
 
 def not_blocked(sha256: str) -> PackageNotFound:
@@ -170,26 +166,12 @@ def _open_runs(session: Session, digests: Sequence[str]) -> Sequence[tuple[int, 
     return [(run, digest) for query in queries for run, digest in session.execute(query)]
 
 
-def _open_boards(session: Session, digests: Sequence[str]) -> Sequence[int]:
-    """Return the ids of the boards of matches of blocked versions with open entrants or matches."""
-    entrants = select(MatchEntrant.board_id).where(MatchEntrant.state == "open")
-    matches = select(Match.board_id).where(Match.state == "open")
-    mine = select(MatchBoardRow.id).where(MatchBoardRow.sha256.in_(digests))
-    return list(session.scalars(mine.where(MatchBoardRow.id.in_(entrants.union(matches)))))
-
-
 def _end_open(
     session: Session, digests: Sequence[str], reasons: dict[str, str], by: str, now: datetime
 ) -> None:  # fmt: skip
-    """End open runs without a score, and void open matches."""
+    """End open runs without a score."""
     for run_id, digest in _open_runs(session, digests):
         _end_run(session, run_id, f"the wheel is blocked: {reasons[digest]}"[:500], by, now)
-    for board in _open_boards(session, digests):
-        session.execute(
-            update(Match).where(Match.board_id == board, Match.state == "open").values(state="void", ended_at=now)
-        )
-        entrants = update(MatchEntrant).where(MatchEntrant.board_id == board, MatchEntrant.state == "open")
-        session.execute(entrants.values(state="ended", ended_at=now))
 
 
 def _end_run(session: Session, run_id: int, reason: str, by: str, now: datetime) -> None:

@@ -7,11 +7,9 @@ from typing import Final
 from sqlalchemy import MetaData
 
 from ludus.hub.database import (  # noqa: F401  # importing them adds their tables
-    match_tables,
     result_tables,
     rollout_tables,
     sign_in_tables,
-    training_tables,
     verified_tables,
 )
 from ludus.hub.database.tables import Table

@@ -1,5 +1,4 @@
-"""Check what a hub keeps: its blobs and their digests, versions and their signatures, the owners of organizations, and
-the points of training runs."""
+"""Check what a hub keeps: its blobs and their digests, versions and their signatures, and owners of organizations."""
 
 from __future__ import annotations
 
@@ -14,14 +13,13 @@ from ludus.hub.database.engine import available
 from ludus.hub.database.tables import Organization, OrganizationMember, Package, Version
 from ludus.hub.operation.backup import check_revision, referenced_digests
 from ludus.hub.operation.parts import HubParts
-from ludus.hub.training.checking import broken_runs
 from ludus.protocol.errors import LudusError
 from ludus.registry.types.errors import BlobMissing, SignatureRefused
 from ludus.registry.types.organizations import Role
 from ludus.registry.types.packages import Manifest, Signed
 from ludus.registry.types.signing import check_contents
 
-Kind = Literal["missing", "changed", "signature", "unreferenced", "catalog", "organization", "training"]
+Kind = Literal["missing", "changed", "signature", "unreferenced", "catalog", "organization"]
 
 
 @dataclass(frozen=True)
@@ -30,9 +28,9 @@ class Problem:
 
     Attributes:
         kind: `missing` or `changed` for a blob, `signature` for a version that is not what was signed, `catalog` for a
-            package whose latest version does not exist, `organization` for one without an owner, `training` for a
-            training run whose points are not whole, `unreferenced` for a blob that nothing names.
-        subject: the digest, `owner/name@version`, the name of the organization, or the key of the run.
+            package whose latest version does not exist, `organization` for one without an owner, `unreferenced`
+            for a blob that nothing names.
+        subject: the digest, `owner/name@version`, or the name of the organization.
         message: what is wrong.
     """
 
@@ -74,7 +72,6 @@ def check_hub(parts: HubParts) -> CheckReport:
         referenced = set(referenced_digests(connection))
         _check_versions(connection, report)
         _check_organizations(connection, report)
-        report.problems += [Problem("training", key, what) for key, what in broken_runs(connection)]
     for digest in sorted(referenced):
         report.blobs += 1
         _check_blob(parts, digest, report)

@@ -46,8 +46,6 @@ class RateSettings(BaseModel):
     """Codes of devices that one account enters in 15 minutes."""
     organizations_day: int = Field(default=10, ge=1)
     """Organizations that one account creates in a day."""
-    training_minute: int = Field(default=1200, ge=1)
-    """Requests of one account in a minute that report training runs."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +80,6 @@ class Rates:
             "registration": _rule(f"{settings.registrations_hour}/hour", "registrations"),
             "device_code": _rule(f"{settings.device_codes} per 15 minute", "codes of devices"),
             "organization": _rule(f"{settings.organizations_day}/day", "new organizations"),
-            "training": _rule(f"{settings.training_minute}/minute", "requests that report training runs"),
         }
 
     def hit(self, name: str, *key: str) -> None:

@@ -18,11 +18,11 @@ from ludus.registry.types.packages import NAME_LENGTH, NAME_PATTERN, OWNER_PATTE
 RESERVED: Final = frozenset(
     {
         "about", "account", "admin", "all", "api", "apps", "assets", "board", "boards", "catalog", "css", "docs", "e",
-        "entrants", "environments", "events", "favicon", "files", "health", "help", "hub", "index", "js",
-        "leaderboards", "live", "login", "logout", "matches", "mcp", "members", "metrics", "new", "openapi", "org",
+        "environments", "events", "favicon", "files", "health", "help", "hub", "index", "js",
+        "leaderboards", "live", "login", "logout", "mcp", "members", "metrics", "new", "openapi", "org",
         "organizations", "orgs", "owners", "play", "publish", "ready", "redoc", "register", "results", "robots",
         "rollouts", "runs", "search", "settings", "signup", "simple", "site", "static", "status", "tags", "tokens",
-        "training", "upload", "user", "users", "view", "well",
+        "upload", "user", "users", "view", "well",
     }
 )  # fmt: skip
 """Names that no owner may have, because they begin paths of the hub or would mislead."""

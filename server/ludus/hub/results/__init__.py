@@ -7,7 +7,7 @@ store.py      boards, runs and episodes in the database; rows.py: its episodes o
 verified_store.py, verified_rows.py   what verified runs have in addition
 boards.py     boards, computed from the runs
 played.py     played runs: registration, episodes, deadlines
-endpoints.py  the hub as the client of its own endpoints; episodes.py: for runs, whose episodes it starts and reads
+episodes.py   the hub as the client of a run's endpoint, whose episodes it starts and reads
 reported.py   uploads of evaluations; rollouts.py: their trajectories
 receipts.py   signed receipts of played and verified runs
 personal.py   what an export and a deletion of an account mean for results
@@ -15,7 +15,6 @@ routes.py     the JSON API; access.py: who may do what in it
 limits.py     the limits on results
 processes.py  which process of a hub plays which episodes
 mounting.py   adds all of it to the hub's application
-matches/      head-to-head matches and their boards
 """
 
 from __future__ import annotations

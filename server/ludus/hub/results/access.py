@@ -17,7 +17,6 @@ from ludus.hub.results.store import no_run
 from ludus.protocol.errors import Conflict, Forbidden
 from ludus.protocol.methods import Scope
 from ludus.registry.types.errors import PackageNotFound
-from ludus.registry.types.matches import EntrantInfo
 from ludus.registry.types.people import HubScope
 from ludus.registry.types.results import RunInfo
 from ludus.server.auth.principal import Principal
@@ -120,8 +119,8 @@ class Access:
             return False
         return True
 
-    def check_offered(self, request: Request, info: RunInfo | EntrantInfo) -> None:
-        """Check that the hub still plays the wheel with which a run or an entrant was registered.
+    def check_offered(self, request: Request, info: RunInfo) -> None:
+        """Check that the hub still plays the wheel with which a run was registered.
 
         Raises:
             Conflict: since then its version has been found to equal another one, which is played instead.

@@ -1,17 +1,22 @@
-"""The hub as the client of the endpoint of a run: it draws tasks, starts episodes, and reads their rewards and ends."""
+"""The hub as the client of the endpoint of a run: it draws tasks, starts episodes, and reads their rewards and ends.
+
+The answers of the endpoint are bounded in time.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import secrets
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Final
 
+from ludus.client import connect
+from ludus.client.client import Client
 from ludus.client.environment import find_split
 from ludus.client.episode import Episode
-from ludus.hub.results.endpoints import EndpointClient
 from ludus.hub.results.figures import is_possible
 from ludus.hub.results.store import Claim, Outcome
 from ludus.protocol import errors as e
@@ -19,6 +24,7 @@ from ludus.protocol.episodes import EnvironmentInfo, EpisodeInfo
 from ludus.protocol.evaluation import Interval
 from ludus.protocol.lifecycle import EndReason
 from ludus.registry.types.drawing import draw_seed, draw_tasks
+from ludus.registry.types.errors import HubUnavailable
 from ludus.registry.types.results import DrawnTask, Opening, RunParams, counted_value
 
 LISTING: Final = 32
@@ -29,6 +35,8 @@ TASK_ID: Final = 1000
 
 BROKEN: Final = frozenset({EndReason.INFRASTRUCTURE_ERROR, EndReason.SERVER_STOPPED})
 """End reasons that are the hub's own affair, so that it starts the episode again."""
+
+_log = logging.getLogger("ludus.hub.results")
 
 
 @dataclass
@@ -52,12 +60,66 @@ class LiveEpisode:
     is_done: bool = False
 
 
-class RunClient(EndpointClient):
-    """A connection to the endpoint of one run, which is open while it has episodes; see `EndpointClient`."""
+class RunClient:
+    """A connection to the endpoint of one run, which opens when it is used, and stays open while it has episodes.
+
+    Args:
+        address: the address of the version's server.
+        token: the hub's credential there.
+        seconds: how long the endpoint may take for an answer.
+        clock: returns seconds that only increase.
+    """
 
     def __init__(self, address: str, token: str, seconds: float, clock: Callable[[], float]) -> None:
-        super().__init__(address, token, seconds, clock)
+        self.address = address
+        self.starting = 0
+        """The number of episodes that are being started."""
         self.episodes: dict[int, LiveEpisode] = {}
+        self._token = token
+        self._seconds = seconds
+        self._clock = clock
+        self._client: Client | None = None
+
+    @property
+    def client(self) -> Client:
+        """The connection."""
+        if self._client is None:
+            self._client = connect(self.address, token=self._token, timeout=self._seconds, reconnect_seconds=5.0)
+        return self._client
+
+    def play_url(self, episode: Episode, public: str) -> str:
+        """Return the address of an episode's agent endpoint for players.
+
+        Args:
+            episode: the episode.
+            public: where the version runs, for players.
+
+        Raises:
+            Unsupported: the server has no agent endpoints.
+        """
+        url = episode.require_play_url()
+        if url.startswith(self.address + "/play/") and "/e/" in self.address:
+            return public + url.removeprefix(self.address)
+        return url
+
+    @contextlib.asynccontextmanager
+    async def _bounded(self, failure: str) -> AsyncIterator[None]:
+        """Bound the time of requests to the endpoint.
+
+        Args:
+            failure: what the endpoint did not do if they take too long, such as "did not answer".
+
+        Raises:
+            HubUnavailable: they took too long, or the endpoint cannot be reached.
+        """
+        try:
+            async with asyncio.timeout(self._seconds):
+                yield
+        except TimeoutError:
+            raise HubUnavailable(f"the endpoint {failure} within {self._seconds:g} s; try again") from None
+        except e.TransportError as error:  # its message has an address inside the hub
+            _log.warning("the endpoint %s: %s", failure, error.message)
+            raise HubUnavailable("the endpoint of this version cannot be reached now; try again in a while") from None
 
     async def draw(self, params: RunParams) -> tuple[EnvironmentInfo, Opening]:
         """Draw the tasks and seeds of a run from a new secret.
@@ -68,7 +130,7 @@ class RunClient(EndpointClient):
             HubUnavailable: the endpoint cannot be reached, or is too slow.
             LudusError: the endpoint cannot be used.
         """
-        async with self.bounded("did not list its tasks"):
+        async with self._bounded("did not list its tasks"):
             return await self._draw(params)
 
     async def _draw(self, params: RunParams) -> tuple[EnvironmentInfo, Opening]:
@@ -104,7 +166,7 @@ class RunClient(EndpointClient):
             CapacityError: the endpoint is full.
             LudusError: the episode cannot be started.
         """
-        async with self.bounded("did not start the episode"):
+        async with self._bounded("did not start the episode"):
             started = await self.client.environment(environment).start(split=split, index=claim.index, seed=claim.seed)
         live = LiveEpisode(claim.place, started, self._clock(), claim.attempts)
         self.episodes[claim.place] = live
@@ -125,7 +187,7 @@ class RunClient(EndpointClient):
             StillRuns: it runs, and was not to be closed.
         """
         try:
-            async with self.bounded("did not answer"):
+            async with self._bounded("did not answer"):
                 info = await live.episode.info()
                 if info.end_reason is None:
                     if not close:
@@ -136,7 +198,7 @@ class RunClient(EndpointClient):
         except e.LudusError:
             return None
         with contextlib.suppress(e.LudusError):  # its end is known; this only frees what it holds
-            async with self.bounded("did not close the episode"):
+            async with self._bounded("did not close the episode"):
                 await live.episode.close()
         return outcome_of(info, reward_range, end)
 
@@ -148,7 +210,9 @@ class RunClient(EndpointClient):
     async def close(self) -> None:
         """Close all episodes and the connection."""
         self.episodes.clear()
-        await super().close()
+        if self._client is not None:
+            client, self._client = self._client, None
+            await client.close()
 
 
 class StillRuns(Exception):

@@ -9,11 +9,6 @@ from starlette.responses import Response
 
 from ludus.hub.error_answers import error_response
 from ludus.hub.peers import PeerPaths, PlayedElsewhere
-from ludus.hub.results.matches.personal import PersonalMatches
-from ludus.hub.results.matches.playing import Matches
-from ludus.hub.results.matches.receipts import Signer
-from ludus.hub.results.matches.routes import MatchRoutes
-from ludus.hub.results.matches.store import MatchStore
 from ludus.hub.results.personal import PersonalResults
 from ludus.hub.results.played import PlayedRuns
 from ludus.hub.results.processes import LOCKS, ProcessLease
@@ -36,8 +31,7 @@ def mount_results(app: FastAPI, hub: Hub) -> None:
     """Add the routes, and look after played runs while the application runs.
 
     The state of the application gets `results`, the store; `played`, the played runs; `run_rollouts`, the uploaded
-    trajectories; `match_store` and `matches`; `receipt_key`; and `conclude`. Where versions run is the state's
-    `play_address`, which the site sets.
+    trajectories; `receipt_key`; and `conclude`. Where versions run is the state's `play_address`, which the site sets.
     """
     key = hub_key(hub.settings.data / KEY_FILE)
     store, calls = ResultStore(hub.database, hub.settings.results), VerifiedStore(hub.database).calls
@@ -64,16 +58,8 @@ def mount_results(app: FastAPI, hub: Hub) -> None:
     personal = PersonalResults(hub.database, hub.blobs, rollouts)
     hub.people.data.add("results", personal.export, personal.delete)
     hub.at_start(played.begin)
+    hub.block_watch.on_change.append(played.sweep)
     hub.at_end(played.close)
-    match_store = MatchStore(hub.database, hub.settings.matches, lease)
-    matches = Matches(match_store, hub.settings.matches, hub.runner.token)
-    app.state.match_store, app.state.matches = match_store, matches
-    app.include_router(MatchRoutes(hub, match_store, matches, Signer(key), play_address).router())
-    personal_matches = PersonalMatches(hub.database)
-    hub.people.data.add("matches", personal_matches.export, personal_matches.delete)
-    hub.at_start(matches.begin)
-    hub.block_watch.on_change += [played.sweep, matches.sweep]
-    hub.at_end(matches.close)
 
 
 def _pass_on(app: FastAPI, hub: Hub, lease: ProcessLease) -> None:

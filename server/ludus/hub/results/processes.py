@@ -1,10 +1,10 @@
-"""Which process of a hub plays which episodes and matches, where several share one database.
+"""Which process of a hub plays which episodes, where several share one database.
 
 How this works: each process has a random id, and a row with the time until which it counts as alive, which it renews.
 An open episode names the process that plays it. What is open and names no row has been lost, and is put back. A process
 whose time has ended loses its row, together with its episodes, in one transaction; so a process that was only paused
 finds out from its missing row that they are not its own any more, and takes a new id. Rows of episodes are written by
-the process that they name, and by no other one. An open match names its process, too, and is void if it was lost.
+the process that they name, and by no other one.
 
 Times are those of the database, so the clocks of machines do not matter. A process that was killed need not be waited
 for on its own machine: it has held a lock on a file in the data folder, which the operating system has released.

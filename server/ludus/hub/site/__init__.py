@@ -10,8 +10,6 @@ environment_pages.py one environment; usage.py: how to use it; differences.py: w
 play_pages.py        an episode played by hand; plays.py: the episodes in progress; forms.py: forms of tools' schemas
 rollout_pages.py     trajectories of a file; rollouts.py: the kept files; conversations.py: one episode, turn by turn
 board_pages.py       boards, runs and the log of removals; charts.py: their bars
-match_pages.py       boards of matches, entrants and matches
-training_pages.py    training runs; training_charts.py: their curves
 sign_in_pages.py     sign-in and registration; openid_pages.py: through an OpenID provider
 account_pages.py     an account, its tokens and its log; organization_pages.py: organizations
 """

@@ -16,7 +16,6 @@ from ludus.hub.people.api import require_administrator
 from ludus.hub.site.rendering import HEADERS
 from ludus.hub.site.site import Site, see
 from ludus.hub.site.visitors import Visitor
-from ludus.hub.training.store import TrainingStore
 from ludus.protocol.errors import Conflict, Forbidden, InvalidParams, Unauthenticated
 from ludus.protocol.messages import describe_invalid
 from ludus.registry.types.errors import NameRefused
@@ -25,15 +24,11 @@ from ludus.registry.types.people import DEFAULT_DAYS, CreatedToken, HubScope, Ne
 LIFETIMES: Final = {"7": "7 days", "30": "30 days", "90": "90 days", "365": "one year", "": "no end"}
 """The lives of tokens that the page offers, by days."""
 
-LISTED_RUNS: Final = 10
-"""The most training runs on the page of an account."""
-
 MEANINGS: Final = {
     HubScope.READ: "read your private packages",
     HubScope.PUBLISH: "publish and yank versions",
     HubScope.RUN: "play environments at endpoints",
     HubScope.RESULTS: "submit results",
-    HubScope.TRAINING: "report training runs",
     HubScope.ACCOUNT: "change owners, readers, keys, tokens, organizations and the account",
     HubScope.ADMIN: "everything on the whole hub",
 }
@@ -43,9 +38,8 @@ MEANINGS: Final = {
 class AccountPages:
     """The pages of an account, and their forms."""
 
-    def __init__(self, site: Site, training: TrainingStore) -> None:
+    def __init__(self, site: Site) -> None:
         self._site = site
-        self._training = training
         self._people = site.hub.people
 
     def account(self, request: Request) -> Response:
@@ -225,10 +219,8 @@ class AccountPages:
         name = visitor.require_owner()
         account, this, openid = require_account(visitor.viewer.account), digest_of(visitor.name), self._people.openid
         sessions = self._people.sessions.all(account)
-        runs, total = self._training.runs(visitor.viewer, own=True)
         return self._site.page(
             request, "account.html", visitor=visitor, status=status, problem=problem, this=this, sessions=sessions,
-            training=runs[:LISTED_RUNS], training_total=total,
             account=self._people.accounts.info(name), identities=self._people.identities.all(account),
             has_password=self._people.accounts.has_password(account), openid=openid and openid.settings,
             is_confirmed=any(one.digest == this and one.is_confirmed for one in sessions),

@@ -11,7 +11,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ludus.hub.results.access import Access
-from ludus.hub.results.matches.reading import read_log
 from ludus.hub.results.rollouts import RunRollouts
 from ludus.hub.results.store import LOG_LINES, ResultStore
 from ludus.hub.site.charts import Bar, bar_chart, histogram
@@ -105,12 +104,9 @@ class BoardPages:
         """Return one page of the log."""
         number = whole_number(request, "page", 1)
         entries, total = self._store.log(number, self._access.hidden(request))
-        removed = read_log(self._site.hub.database, number, self._access.hidden(request))
-        most = max(total, removed.total)
         return self._site.page(
-            request, "results_log.html", entries=entries, entrants=removed.entries, page=number,
-            pages=max(1, -(-most // LOG_LINES)),
-        )  # fmt: skip
+            request, "results_log.html", entries=entries, page=number, pages=max(1, -(-total // LOG_LINES))
+        )
 
 
 def environment_results(store: ResultStore, package: str, version: str) -> list[dict[str, Any]]:

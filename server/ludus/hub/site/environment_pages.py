@@ -16,7 +16,6 @@ from ludus.hub.registry.catalog import VersionRecord
 from ludus.hub.site.board_pages import environment_results
 from ludus.hub.site.code_pages import previous
 from ludus.hub.site.markdown import card_html
-from ludus.hub.site.match_pages import environment_matches
 from ludus.hub.site.recipes import place_of, recipes
 from ludus.hub.site.rendering import HEADERS
 from ludus.hub.site.site import Site, short_text
@@ -70,7 +69,6 @@ class EnvironmentPages:
             ),
             badge=badge_code(hub_url, record.id), reports=list(_reports(record)), owners=registry.owners(owner, name),
             results=environment_results(request.app.state.results, record.id, record.version),
-            matches=environment_matches(self._site.hub.database, record.id, record.version),
             of_organization=self._site.hub.people.organizations.exists(owner),
             may_change=self._site.hub.ownership.manages(viewer, owner),
         )  # fmt: skip

@@ -21,7 +21,6 @@ from ludus.hub.site.catalog_pages import CatalogPages
 from ludus.hub.site.code_pages import CodePages
 from ludus.hub.site.device_pages import DevicePages
 from ludus.hub.site.environment_pages import EnvironmentPages
-from ludus.hub.site.match_pages import MatchPages
 from ludus.hub.site.openid_pages import CALLBACK, OpenIdPages
 from ludus.hub.site.organization_pages import OWN, OrganizationPages
 from ludus.hub.site.play_pages import PlayPages
@@ -31,7 +30,6 @@ from ludus.hub.site.rollout_pages import RolloutPages
 from ludus.hub.site.rollouts import Rollouts
 from ludus.hub.site.sign_in_pages import LONGEST_NEXT, SignInPages
 from ludus.hub.site.site import Site, see
-from ludus.hub.site.training_pages import TrainingPages
 from ludus.protocol.errors import EpisodeFailed, LudusError, MethodNotFound, NotFound, Unauthenticated
 
 if TYPE_CHECKING:
@@ -85,7 +83,7 @@ def mount_site(app: FastAPI, hub: Hub) -> None:
         Route("/register", sign_in.registration),
         Route("/register", sign_in.register, methods=["POST"]),
         *_openid_routes(OpenIdPages(site)),
-        *_account_routes(AccountPages(site, app.state.training)),
+        *_account_routes(AccountPages(site)),
         *_device_routes(DevicePages(site)),
         *_organization_routes(OrganizationPages(site)),
         Route(PACKAGE, environments.environment),
@@ -96,7 +94,6 @@ def mount_site(app: FastAPI, hub: Hub) -> None:
     ]
     _add_play_and_rollouts(app, site)
     _add_results(app, site)
-    _add_training(app, site)
     _add_error_pages(app, site)
 
 
@@ -197,34 +194,13 @@ def _add_play_and_rollouts(app: FastAPI, site: Site) -> None:
 
 
 def _add_results(app: FastAPI, site: Site) -> None:
-    """Add the pages of boards, runs and matches."""
+    """Add the pages of boards and runs."""
     boards = BoardPages(site, app.state.results, app.state.run_rollouts)
-    matches, version = MatchPages(site, site.hub.database), f"{PACKAGE}/versions/{{version}}"
-    app.router.routes += [Route(f"{version}/board", boards.board), Route(f"{version}/matches", matches.board)]
+    app.router.routes.append(Route(f"{PACKAGE}/versions/{{version}}/board", boards.board))
     before = next(place for place, route in enumerate(app.router.routes) if getattr(route, "path", "") == PACKAGE)
     app.router.routes[before:before] = [
         Route("/runs/{run}", boards.run),
         Route("/results/log", boards.log),
-        Route("/entrants/{entrant}", matches.entrant),
-        Route("/matches/{match}", matches.match),
-    ]
-
-
-def _add_training(app: FastAPI, site: Site) -> None:
-    """Add the pages of training runs."""
-    pages = TrainingPages(site, app.state.training, app.state.training_rollouts)
-    run, rollout = "/training/{run}", "/training/{run}/rollouts/{number:int}"
-    before = next(place for place, route in enumerate(app.router.routes) if getattr(route, "path", "") == PACKAGE)
-    app.router.routes[before:before] = [
-        Route("/training", pages.overview),
-        Route("/training/compare", pages.compare),
-        Route(run, pages.run),
-        Route(f"{run}/part", pages.part),
-        Route(f"{run}/visibility", pages.change, methods=["POST"]),
-        Route(f"{run}/delete", pages.delete, methods=["POST"]),
-        Route(f"{run}/rollouts", pages.rollouts),
-        Route(rollout, pages.rollout),
-        Route(f"{rollout}/images/{{image:int}}", pages.image),
     ]
 
 

@@ -36,12 +36,8 @@ FILES: Final = {
     "icon.svg": "image/svg+xml",
     "htmx.min.js": "text/javascript; charset=utf-8",
     "htmx.LICENSE.txt": "text/plain; charset=utf-8",
-    "charts.css": "text/css; charset=utf-8",
 }
 """The static files and their media types."""
-
-SHARED: Final = {"charts.css": "ludus.viewing"}
-"""The static files that are another package's."""
 
 
 class StaticFile:
@@ -53,8 +49,7 @@ class StaticFile:
     """
 
     def __init__(self, name: str, media_type: str) -> None:
-        folder = files(SHARED[name]) if name in SHARED else files("ludus.hub.site").joinpath("static")
-        self._data = folder.joinpath(name).read_bytes()
+        self._data = files("ludus.hub.site").joinpath("static", name).read_bytes()
         self._compressed = gzip.compress(self._data, mtime=0)
         self._media_type = media_type
         self.address = f"/static/{hashlib.sha256(self._data).hexdigest()[:12]}/{name}"
@@ -125,6 +120,5 @@ def _number(value: float) -> str:
 
 
 def _rounded(value: float, form: str) -> str:
-    """Return a number in a form such as `.3g` or `+.0f`, and never a zero with a minus sign."""
-    sign = "+" if form.startswith("+") else ""
-    return format(value, f"{sign}z{form.removeprefix('+')}")
+    """Return a number in a form such as `.3g`, and never a zero with a minus sign."""
+    return format(value, f"z{form}")

@@ -356,19 +356,6 @@ class EvaluationConfig(Section):
     persistence. Environments that grade a final message are left out."""
 
 
-class HubConfig(Section):
-    """A Ludus hub that shows the run's curves while it trains (`ludus train --hub URL`)."""
-
-    url: str
-    """The address of the hub. The token is in `LUDUS_HUB_TOKEN`, or kept by `ludus account login`."""
-    name: str | None = None
-    """What the run is called there; the name of the run's folder when left out."""
-    public: bool = False
-    """Show a new run to everyone. Otherwise only your account sees it."""
-    rollouts: Count = 0
-    """Rollouts of each step to attach with all their text; never those of evaluations."""
-
-
 class LoggingConfig(Section):
     """Where metrics go. `metrics.jsonl` and `rollouts.jsonl` in the run's folder are always written."""
 
@@ -382,8 +369,6 @@ class LoggingConfig(Section):
     """The MLflow experiment."""
     trackio: str | None = None
     """The trackio project."""
-    hub: HubConfig | None = None
-    """A Ludus hub that shows the run's curves while it trains."""
     report: bool = True
     """Write `report.html` at every evaluation and at the end."""
     rollouts: Count = 4

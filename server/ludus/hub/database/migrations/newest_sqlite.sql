@@ -314,66 +314,6 @@ expires_at FLOAT NOT NULL,
 PRIMARY KEY ("key", period)
 )
 
-CREATE TABLE training_runs (
-id INTEGER NOT NULL,
-"key" VARCHAR(22) NOT NULL,
-principal VARCHAR(100) NOT NULL,
-sender_key VARCHAR(100) NOT NULL,
-name VARCHAR(120) NOT NULL,
-public BOOLEAN NOT NULL,
-trainer VARCHAR(120) NOT NULL,
-config TEXT NOT NULL,
-environments TEXT NOT NULL,
-steps INTEGER,
-state VARCHAR(10) NOT NULL,
-reason VARCHAR(500) NOT NULL,
-attempt VARCHAR(100) NOT NULL,
-attempts TEXT NOT NULL,
-next_batch INTEGER NOT NULL,
-points INTEGER NOT NULL,
-"values" INTEGER NOT NULL,
-size INTEGER NOT NULL,
-metrics TEXT NOT NULL,
-last_step INTEGER,
-dropped INTEGER NOT NULL,
-rollouts INTEGER NOT NULL,
-created_at DATETIME NOT NULL,
-heard_at DATETIME NOT NULL,
-ended_at DATETIME,
-summary BLOB,
-summary_upto INTEGER NOT NULL,
-summary_values INTEGER NOT NULL,
-PRIMARY KEY (id),
-UNIQUE (principal, sender_key),
-UNIQUE ("key")
-)
-
-CREATE TABLE training_batches (
-run_id INTEGER NOT NULL,
-number INTEGER NOT NULL,
-attempt INTEGER NOT NULL,
-digest VARCHAR(64) NOT NULL,
-points INTEGER NOT NULL,
-data BLOB NOT NULL,
-PRIMARY KEY (run_id, number),
-FOREIGN KEY(run_id) REFERENCES training_runs (id)
-)
-
-CREATE TABLE training_rollouts (
-run_id INTEGER NOT NULL,
-number INTEGER NOT NULL,
-digest VARCHAR(64) NOT NULL,
-step INTEGER NOT NULL,
-environment VARCHAR(100) NOT NULL,
-task VARCHAR(100) NOT NULL,
-reward VARCHAR(80) NOT NULL,
-outcome VARCHAR(60) NOT NULL,
-data BLOB NOT NULL,
-PRIMARY KEY (run_id, number),
-UNIQUE (run_id, digest),
-FOREIGN KEY(run_id) REFERENCES training_runs (id)
-)
-
 CREATE TABLE verified_runs (
 run_id INTEGER NOT NULL,
 harness VARCHAR(300) NOT NULL,
@@ -409,94 +349,6 @@ ending VARCHAR(500) NOT NULL,
 output TEXT NOT NULL,
 PRIMARY KEY (run_id, place, attempt),
 FOREIGN KEY(run_id) REFERENCES result_runs (id)
-)
-
-CREATE TABLE match_boards (
-id INTEGER NOT NULL,
-package VARCHAR(100) NOT NULL,
-version VARCHAR(60) NOT NULL,
-sha256 VARCHAR(64) NOT NULL,
-environment VARCHAR(300) NOT NULL,
-split VARCHAR(300) NOT NULL,
-seats TEXT NOT NULL,
-numbers INTEGER NOT NULL,
-changes INTEGER NOT NULL,
-rated INTEGER NOT NULL,
-seat_advantage FLOAT,
-seat_low FLOAT,
-seat_high FLOAT,
-draw_share FLOAT, process VARCHAR(32),
-PRIMARY KEY (id),
-UNIQUE (package, version, environment, split)
-)
-
-CREATE TABLE match_entrants (
-id INTEGER NOT NULL,
-"key" VARCHAR(22) NOT NULL,
-board_id INTEGER NOT NULL,
-principal VARCHAR(100) NOT NULL,
-by_publisher BOOLEAN NOT NULL,
-is_script BOOLEAN NOT NULL,
-model VARCHAR(200) NOT NULL,
-harness VARCHAR(200) NOT NULL,
-declared TEXT NOT NULL,
-registered INTEGER NOT NULL,
-state VARCHAR(10) NOT NULL,
-voided INTEGER NOT NULL,
-created_at DATETIME NOT NULL,
-deadline DATETIME NOT NULL,
-ended_at DATETIME,
-rating FLOAT,
-rating_low FLOAT,
-rating_high FLOAT,
-component INTEGER,
-wins INTEGER NOT NULL,
-draws INTEGER NOT NULL,
-losses INTEGER NOT NULL,
-removed_at DATETIME,
-removed_by VARCHAR(100),
-removed_reason VARCHAR(500),
-still_counts BOOLEAN NOT NULL,
-PRIMARY KEY (id),
-UNIQUE (board_id, principal, model, harness),
-UNIQUE ("key"),
-FOREIGN KEY(board_id) REFERENCES match_boards (id)
-)
-
-CREATE TABLE matches (
-id INTEGER NOT NULL,
-"key" VARCHAR(22) NOT NULL,
-board_id INTEGER NOT NULL,
-number INTEGER NOT NULL,
-first_id INTEGER NOT NULL,
-second_id INTEGER NOT NULL,
-state VARCHAR(10) NOT NULL,
-process VARCHAR(32),
-score FLOAT,
-first_reward FLOAT,
-second_reward FLOAT,
-first_end VARCHAR(100),
-second_end VARCHAR(100),
-commitment VARCHAR(64) NOT NULL,
-opening TEXT NOT NULL,
-created_at DATETIME NOT NULL,
-ended_at DATETIME,
-PRIMARY KEY (id),
-UNIQUE (board_id, number),
-UNIQUE ("key"),
-FOREIGN KEY(board_id) REFERENCES match_boards (id),
-FOREIGN KEY(first_id) REFERENCES match_entrants (id),
-FOREIGN KEY(second_id) REFERENCES match_entrants (id)
-)
-
-CREATE TABLE match_log (
-id INTEGER NOT NULL,
-at DATETIME NOT NULL,
-entrant_id INTEGER NOT NULL,
-"by" VARCHAR(100) NOT NULL,
-reason VARCHAR(500) NOT NULL,
-PRIMARY KEY (id),
-FOREIGN KEY(entrant_id) REFERENCES match_entrants (id)
 )
 
 CREATE TABLE device_sign_ins (
@@ -557,18 +409,6 @@ CREATE INDEX ix_device_sign_ins_expires_at ON device_sign_ins (expires_at)
 
 CREATE INDEX ix_kept_rollouts_owner ON kept_rollouts (owner, kept_at)
 
-CREATE INDEX ix_match_entrants_principal ON match_entrants (principal, state)
-
-CREATE INDEX ix_match_entrants_rating ON match_entrants (board_id, component, rating)
-
-CREATE INDEX ix_match_entrants_state ON match_entrants (state, deadline)
-
-CREATE INDEX ix_matches_first ON matches (first_id, state)
-
-CREATE INDEX ix_matches_second ON matches (second_id, state)
-
-CREATE INDEX ix_matches_state ON matches (state)
-
 CREATE INDEX ix_organization_invitations_account_id ON organization_invitations (account_id)
 
 CREATE INDEX ix_organization_members_account_id ON organization_members (account_id)
@@ -593,14 +433,10 @@ CREATE INDEX ix_result_runs_principal ON result_runs (principal, state)
 
 CREATE INDEX ix_result_runs_state ON result_runs (state, deadline)
 
-CREATE INDEX ix_training_runs_principal ON training_runs (principal, id)
-
-CREATE INDEX ix_training_runs_public ON training_runs (public, id)
-
 CREATE INDEX ix_versions_changed_at ON versions (changed_at)
 
 CREATE UNIQUE INDEX ix_versions_identity ON versions (package_id, identity)
 
 CREATE INDEX ix_versions_sha256 ON versions (sha256)
 
-INSERT INTO alembic_version (version_num) VALUES ('0016')
+INSERT INTO alembic_version (version_num) VALUES ('0018')
