@@ -310,14 +310,12 @@ class EngineConfig(Section):
 
 
 class ParallelConfig(Section):
-    """Ranks under torchrun: replicate × shard × tensor = world size."""
+    """Ranks under torchrun: replicate × shard = world size."""
 
     replicate: Positive = 1
     """Copies of the sharded model (HSDP)."""
     shard: int = -1
     """Ranks that share one copy (FSDP2); -1 uses all remaining ranks."""
-    tensor: Positive = 1
-    """Ranks that share each layer."""
 
 
 class CheckpointConfig(Section):
