@@ -220,16 +220,6 @@ class ChainsConfig(Section):
     """The rewards of a chain that count for an episode, which is compared with those of the same task in the other
     samples: its own and those of later tasks (`to_go`; GPOMDP, Baxter and Bartlett 2001, doi:10.1613/jair.806), those
     of all tasks (`chain`), or only its own (`task`), which does not teach to leave a good state to later tasks."""
-    discount: Share = 1.0
-    """The discount of later tasks' rewards, for `to_go`."""
-
-    @model_validator(mode="after")
-    def _meaningful(self) -> Self:
-        if self.credit != "to_go" and self.discount != 1:
-            raise ValueError(
-                f'discount is for credit = "to_go"; "{self.credit}" counts each reward whole or not at all'
-            )
-        return self
 
 
 class TorchEngineConfig(Section):
