@@ -82,7 +82,7 @@ class LossConfig(Section):
     """For `mis` and `icepop`: lower weights count as 0."""
     correction_high: Rate = 2.0
     """The cap of `tis` and `tis_sequence`; for `mis` and `icepop`, higher weights count as 0."""
-    kl: Literal["none", "k1", "k2", "k3"] = "none"
+    kl: Literal["none", "k2", "k3"] = "none"
     """Estimator of the divergence from the reference: the model as it was loaded, or the policy as the warm-up (`sft`,
     `dpo`) left it."""
     kl_weight: Annotated[float, Field(ge=0)] = 1e-3
