@@ -31,10 +31,6 @@ class AdvantageConfig(Section):
     scale: Literal["none", "group", "batch", "mean"] = "none"
     """The divisor of the result: none (Dr.GRPO), the group's standard deviation (GRPO), the standard deviation over all
     tokens of the step (REINFORCE++), or the group's mean (MaxRL)."""
-    ddof: Literal[0, 1] = 1
-    """Degrees of freedom to subtract in the standard deviation; 1 is the unbiased estimate."""
-    epsilon: Annotated[float, Field(ge=0)] = 1e-6
-    """Added to the divisor."""
     credit: Literal["episode", "step", "monte_carlo"] = "episode"
     """`episode` gives every token the episode's advantage; `step` gives a turn's tokens the rewards of that turn and
     later ones, compared within the group turn by turn. `monte_carlo` gives them what the turn earned plus the change in
