@@ -114,8 +114,6 @@ class OptimizerConfig(Section):
     """The learning rate after the warm-up: constant, or decreasing to 0 at the last step."""
     betas: tuple[float, float] = (0.9, 0.95)
     """Decay of the first and second moment."""
-    epsilon: Rate = 1e-8
-    """Added to the root of the second moment. A gradient that is much smaller is scaled less than a larger one."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
     """Decoupled weight decay of matrices."""
     clip_gradient: Rate = 1.0

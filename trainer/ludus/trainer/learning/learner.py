@@ -427,7 +427,7 @@ def _optimizer(parameters: Sequence[nn.Parameter], config: OptimizerConfig) -> t
         for alike, decay in ((matrices, config.weight_decay), (vectors, 0.0))
         if alike
     ]
-    return torch.optim.AdamW(groups, lr=config.learning_rate, betas=config.betas, eps=config.epsilon, fused=True)
+    return torch.optim.AdamW(groups, lr=config.learning_rate, betas=config.betas, fused=True)
 
 
 def _merge(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
