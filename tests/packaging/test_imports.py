@@ -57,9 +57,8 @@ def test_entry_points_resolve(entry: importlib.metadata.EntryPoint) -> None:
     try:
         assert entry.load() is not None
     except ModuleNotFoundError as error:
-        # Clients of services exclude each other; `tests/sandbox/test_services.py` loads each in its own environment.
-        client = str(error.name).partition("[")[0].replace("-", "_")
-        assert client in {"e2b", "daytona", "prime_sandboxes", "k8s_agent_sandbox"}
+        if error.name != "e2b":  # `tests/sandbox/test_services.py` loads it in an environment of its own
+            raise
         spec = importlib.util.find_spec(entry.module)
         assert spec is not None
         assert spec.origin is not None

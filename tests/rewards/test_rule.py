@@ -25,7 +25,6 @@ from ludus.server.rewards import (
     EachStep,
     Efficiency,
     Endpoint,
-    Evolving,
     Exact,
     Fields,
     FileTree,
@@ -207,11 +206,6 @@ async def test_a_comparison_that_waits_for_its_turn_uses_up_no_time_of_its_grade
     assert scheduled[0] is None
     assert scheduled[1] is not None
     assert len(scheduled) == 2
-
-
-async def test_an_evolving_rubric_keeps_the_rule() -> None:
-    for one, expected in ((POLICY, 0.0), (Platform(), None)):
-        assert (await Evolving(Rubric([one]), lambda rubric, seen: None).current.score(ATTEMPT)).value == expected
 
 
 async def test_comparers_and_tournaments_keep_the_rule(judges: tuple[Endpoint, Endpoint]) -> None:

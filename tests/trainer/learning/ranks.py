@@ -27,6 +27,8 @@ def learn(scenario: Path, out: Path) -> None:
     parallel = Parallel(config.parallel, "cpu")
     torch.manual_seed(0)
     learner = Learner(config, load_model(config.model), parallel)
+    for group in learner.optimizer.param_groups:
+        group["eps"] = 1e-4  # as `learners.steady` in the process that they are compared with
     seen: dict[str, Any] = {"metrics": [], "error": None}
     for number, batch in enumerate(batches):
         mine = parallel.broadcast(batch if parallel.first else None)

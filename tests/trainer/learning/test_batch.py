@@ -152,14 +152,14 @@ def test_the_constant_is_the_context_unless_given() -> None:
 
 
 def test_whitening_sees_the_tokens_that_count_and_no_others() -> None:
-    config = configuration(advantages={"baseline": "none", "scale": "batch", "ddof": 0, "epsilon": 0})
+    config = configuration(advantages={"baseline": "none", "scale": "batch"})
     groups = [
         group(rollout(1.0, sample(3)), rollout(0.0, sample(1)), number=0),
         group(rollout(100.0, sample(9)), rollout(None, status=FAILED), number=1),
     ]
     batch = make_batch(groups, config)
-    # Tokens 1, 1, 1, 0: mean 3/4, variance 3/16.
-    assert [advantage(item) for item in batch.samples] == pytest.approx([0.25 / math.sqrt(3 / 16), -math.sqrt(3)])
+    # Tokens 1, 1, 1, 0: mean 3/4, deviation 1/2.
+    assert [advantage(item) for item in batch.samples] == pytest.approx([0.5, -1.5], rel=1e-5)
 
 
 def test_step_credit_reaches_the_tokens_of_its_turn_in_whichever_sample_they_are() -> None:

@@ -40,12 +40,10 @@ def not_a_number(batch: TrainBatch, number: int) -> TrainBatch:
 SCENARIOS: dict[str, tuple[dict[str, Any], dict[str, Any], list[TrainBatch]]] = {
     "fsdp": ({}, TWO, BATCHES),
     "hsdp": ({}, {**TWO, "parallel": {"replicate": 2}}, BATCHES),
-    "tensor": ({}, {**TWO, "parallel": {"tensor": 2}}, BATCHES),
     "idle_rank": ({}, {}, [LONE, LONE]),
     "checkpointed": ({}, {**TWO, "model": {"checkpoint_activations": True}}, BATCHES),
     "reference": ({"loss": KL}, {**TWO, "loss": KL}, BATCHES),
     "kept": ({"loss": KL}, {**TWO, "loss": KL}, BATCHES),
-    "kept_tensor": ({"loss": KL}, {**TWO, "loss": KL, "parallel": {"tensor": 2}}, BATCHES),
     "kept_adapter": (
         {"loss": KL, "model": {"lora": {"rank": 4}}},
         {**TWO, "loss": KL, "model": {"lora": {"rank": 4}}},

@@ -119,7 +119,7 @@ def test_a_loss_equals_its_golden_value(name: str) -> None:
     assert loss_of(tokens, **config) == pytest.approx(GOLDEN["loss"][name], abs=1e-9)
 
 
-@pytest.mark.parametrize("name", ["k1", "k2", "k3"])
+@pytest.mark.parametrize("name", ["k2", "k3"])
 def test_a_divergence_equals_its_golden_value_and_enters_the_loss_with_its_weight(name: str) -> None:
     tokens = golden_tokens(reference="ref")
     config: dict[str, Any] = {"kl": name, "kl_weight": 0.5}
@@ -350,7 +350,7 @@ def test_rewards_move_only_tokens_with_enough_entropy_and_the_divergence_moves_a
     torch.testing.assert_close(gradient, torch.where(choice, -plain.weights * plain.advantages, 0.0))
     assert (int(metrics["tokens"]), int(metrics["masked"])) == (12, int((~choice).sum()))
 
-    anchored = LossConfig(kind="reinforce", min_entropy=0.55, kl="k1", kl_weight=2.0)
+    anchored = LossConfig(kind="reinforce", min_entropy=0.55, kl="k2", kl_weight=4.0)
     loss, _ = policy_objective(anchored)(Tokens(*given))
     torch.testing.assert_close(torch.autograd.grad(loss, plain.logprobs)[0], gradient + 2.0 * plain.weights)
 

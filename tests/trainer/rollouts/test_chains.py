@@ -128,7 +128,6 @@ async def test_each_sample_of_a_group_plays_its_own_branch_of_one_world(
     ("rules", "expected"),
     [
         ({"credit": "to_go"}, [[1.0, 1.0], [1.0, 0.0]]),
-        ({"credit": "to_go", "discount": 0.5}, [[0.5, 1.0], [1.0, 0.0]]),
         ({"credit": "chain"}, [[1.0, 1.0], [1.0, 1.0]]),
         ({"credit": "task"}, [[0.0, 1.0], [1.0, 0.0]]),
     ],
@@ -165,12 +164,11 @@ async def test_a_task_is_compared_with_the_same_task_of_the_other_samples_by_the
 
 def test_the_other_tasks_count_as_the_credit_says() -> None:
     rewards = [1.0, 2.0, 4.0]
-    kinds: Sequence[tuple[Literal["to_go", "chain", "task"], float, list[float]]] = [
-        ("to_go", 1.0, [6.0, 4.0, 0.0]), ("to_go", 0.5, [2.0, 2.0, 0.0]), ("chain", 1.0, [6.0, 5.0, 3.0]),
-        ("task", 1.0, [0.0, 0.0, 0.0]),
+    kinds: Sequence[tuple[Literal["to_go", "chain", "task"], list[float]]] = [
+        ("to_go", [6.0, 4.0, 0.0]), ("chain", [6.0, 5.0, 3.0]), ("task", [0.0, 0.0, 0.0]),
     ]  # fmt: skip
-    for credit, discount, expected in kinds:
-        assert other_rewards(rewards, ChainsConfig(credit=credit, discount=discount)) == expected
+    for credit, expected in kinds:
+        assert other_rewards(rewards, ChainsConfig(credit=credit)) == expected
     assert other_rewards([], ChainsConfig()) == []
 
 
@@ -593,8 +591,6 @@ async def test_what_cannot_be_played_in_chains_is_refused_with_what_to_do(serve:
     await refused("a curriculum chooses single tasks", curriculum={})
     with pytest.raises(ValidationError, match="an episode in a world cannot be forked"):
         chained(server.url, tmp_path, advantages={"credit": "monte_carlo"})
-    with pytest.raises(ValidationError, match='discount is for credit = "to_go"'):
-        chained(server.url, tmp_path, {"credit": "chain", "discount": 0.9})
     with pytest.raises(ValidationError, match="Extra inputs"):
         chained(server.url, tmp_path, {"credits": "chain"})
     assert await left(server.url) == []

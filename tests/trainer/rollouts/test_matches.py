@@ -23,7 +23,7 @@ from ludus.server import Environment, Reward, Split, Task
 from ludus.trainer.collecting.collector import Collector
 from ludus.trainer.core.config import TrainConfig
 from ludus.trainer.core.errors import ConfigError, EngineError, RolloutError
-from ludus.trainer.core.frozen import FrozenPolicies, SelfPlay
+from ludus.trainer.core.frozen import FrozenPolicies
 from ludus.trainer.core.samples import RolloutGroup, RolloutStatus
 from ludus.trainer.evaluation import evaluate
 from ludus.trainer.learning.batch import make_batch
@@ -59,12 +59,10 @@ class Run:
     """A collector with the engines of its policy and of its frozen opponents."""
 
     def __init__(self, config: TrainConfig, engine: ScriptedEngine, renderer: Renderer, source: TaskSampler) -> None:
-        assert config.self_play is not None
         self.config, self.engine, self.renderer, self.source = config, engine, renderer, source
         self.frozen: dict[str, ScriptedEngine] = {}
-        pool = FrozenPolicies(Path("/nowhere"), self._open, config.self_play.loaded)
-        self.matches = SelfPlay(config.self_play, pool)
-        self.collector = Collector(config, engine, renderer, source, None, self.matches)
+        self.pool = FrozenPolicies(Path("/nowhere"), self._open)
+        self.collector = Collector(config, engine, renderer, source, None, self.pool)
         self.opening: type[Exception] | None = None
 
     async def _open(self, folder: Path) -> ScriptedEngine:
@@ -99,7 +97,7 @@ async def running(
             run.collector.load_state(state)
         async with run.collector:
             yield run
-        await run.matches.frozen.aclose()
+        await run.pool.aclose()
 
 
 @pytest.fixture
@@ -173,37 +171,13 @@ async def test_a_seat_that_has_seen_the_others_moves_acts_without_asking_again_w
     assert all(made[0] == "info" for made in requests.values())
 
 
-async def test_the_policy_waits_itself_where_the_configuration_says_so(
-    serve: Any, policy: ScriptedEngine, renderer: Renderer
-) -> None:
-    server = await serve(Counting)
-
-    def waiting(prompt: str, rng: random.Random) -> str:
-        me = "first" if "You are first" in prompt else "second"
-        mover = re.findall(r"move of (\w+)", prompt)[-1]
-        return take(prompt, rng) if mover == me else call("wait")
-
-    policy.script = waiting
-    rules = {"mode": "self", "waiting": "policy"}
-    async with running(configured(server.url, rules), policy, renderer) as run:
-        (groups,) = await run.batches(1)
-    said = [renderer.tokenizer.decode(s.ids) for g in groups for r in g.rollouts for s in r.samples]
-    sampled = [
-        renderer.tokenizer.decode([t for t, own in zip(s.ids, s.mask, strict=True) if own])
-        for g in groups for r in g.rollouts for s in r.samples
-    ]  # fmt: skip
-    assert len(said) == 16
-    assert any('"wait"' in text for text in sampled)
-    assert all(r.reward in (0.0, 1.0) for g in groups for r in g.rollouts)
-
-
 async def test_only_the_policys_own_seat_is_learned_from_against_a_frozen_snapshot(
     serve: Any, policy: ScriptedEngine, renderer: Renderer
 ) -> None:
     server = await serve(Counting)
     async with running(configured(server.url, {"mode": "pool"}, groups=4), policy, renderer) as run:
         (groups,) = await run.batches(1)
-        opened = run.matches.frozen.opened
+        opened = run.pool.opened
         frozen = run.frozen[FIRST]
     assert opened == 1
     assert {group.plan.opponent for group in groups if group.plan} == {FIRST}
@@ -377,7 +351,7 @@ async def test_a_resumed_collector_plays_the_same_seats_against_the_same_opponen
 
 async def test_a_batch_that_was_not_learned_from_counts_once_after_the_resume(serve: Any, renderer: Renderer) -> None:
     server = await serve(Counting)
-    config = configured(server.url, {"mode": "pool", "window": 1000}, groups=4)
+    config = configured(server.url, {"mode": "pool"}, groups=4)
 
     def matches(run: Run) -> int:
         assert run.source.opponents is not None
@@ -406,7 +380,7 @@ async def test_an_evaluation_plays_each_seat_against_each_scripted_opponent_and_
     config = configured(server.url, {"mode": "pool"})
     async with running(config, policy, renderer) as run:
         run.sync(0)
-        metrics, groups = await evaluate(policy, renderer, run.source, config, matches=run.matches)
+        metrics, groups = await evaluate(policy, renderer, run.source, config, frozen=run.pool)
     assert len(groups) == 3 * 2 * 3
     assert [r.trajectory.failure for g in groups for r in g.rollouts] == [None] * 18
     assert {(g.plan.opponent, g.plan.seats[0]) for g in groups if g.plan} == {

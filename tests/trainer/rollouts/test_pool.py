@@ -14,7 +14,7 @@ import pytest
 from ludus.trainer.core.config import SelfPlayConfig, TrainConfig
 from ludus.trainer.core.errors import RolloutError, TrainerError
 from ludus.trainer.core.frozen import FrozenPolicies
-from ludus.trainer.core.opponents import MatchPlan, Opponents, outcome_of
+from ludus.trainer.core.opponents import WINDOW, MatchPlan, Opponents, outcome_of
 
 INFO: Any = SimpleNamespace(
     seats=(SimpleNamespace(name="first"), SimpleNamespace(name="second")), opponents=("weak", "strong")
@@ -57,15 +57,12 @@ def test_uniform_draws_all_and_recent_the_newest() -> None:
     uniform = drawn(opponents(4, draw="uniform"))
     assert set(uniform) == {"s0", "s1", "s2", "s3"}
     assert max(uniform.values()) < 1.3 * min(uniform.values())
-    assert set(drawn(opponents(4, draw="recent", recent=2))) == {"s2", "s3"}
+    assert set(drawn(opponents(5, draw="recent"))) == {"s2", "s3", "s4"}
 
 
-@pytest.mark.parametrize(
-    ("priority", "expected"),
-    [("hard", {"s0": 1.0, "s1": 0.25, "s2": 0.0}), ("even", {"s0": 0.0, "s1": 0.25, "s2": 0.0})],
-)
-def test_prioritized_draws_follow_the_win_rates(priority: str, expected: dict[str, float]) -> None:
-    pool = opponents(3, priority=priority)
+def test_prioritized_draws_follow_the_win_rates() -> None:
+    expected = {"s0": 1.0, "s1": 0.25, "s2": 0.0}
+    pool = opponents(3)
     against(pool, "s0", "loss", "loss")
     against(pool, "s1", "draw", "win", "loss", "draw")
     against(pool, "s2", "win", "win")
@@ -85,12 +82,12 @@ def test_a_pool_that_is_always_beaten_is_drawn_from_all_the_same() -> None:
 
 
 def test_results_count_from_the_next_version_on_and_only_the_newest_of_them() -> None:
-    pool = opponents(2, window=2)
-    against(pool, "s0", "win", "loss", "loss")
+    pool = opponents(2)
+    against(pool, "s0", "win", *["loss"] * WINDOW)
     assert pool.priority("s0") == 0.25, "a snapshot without matches is an equal"
     pool.publish(1)
     assert pool.priority("s0") == 1.0
-    against(pool, "s0", "win", "win")
+    against(pool, "s0", *["win"] * WINDOW)
     pool.publish(1)
     assert pool.priority("s0") == 1.0
     pool.publish(2)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from toys import Even, Serve, groups_of, metrics_of, run, run_config
 
-from ludus.client.mix import parse_mix
+from ludus.client.mix import mixer, parse_mix, record
 from ludus.protocol import Reward
 from ludus.trainer.core.settings import mix_tables
 
@@ -23,11 +23,14 @@ class Never(Even):
 
 
 async def test_a_resumed_run_on_a_mix_goes_on_as_if_it_had_not_stopped(
-    serve: Serve, tiny: Path, tmp_path: Path
+    serve: Serve, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(record, "FAST", 1.0)
+    monkeypatch.setattr(record, "SLOW", 4.0)
+    monkeypatch.setattr(mixer, "KNOWN_GROUPS", 1)
     server = await serve(Even, Never)
     mix = parse_mix(
-        f'url = "{server.url}"\n[policy]\nkind = "progress"\n[policy.progress]\nfast = 1\nslow = 4\nmin_groups = 1\n'
+        f'url = "{server.url}"\n[policy]\nkind = "progress"\n'
         '[[sources]]\nenvironment = "even"\nsuccess_at = 0.5\n[[sources]]\nenvironment = "never"\n',
         "mix",
     )

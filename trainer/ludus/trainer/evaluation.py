@@ -25,7 +25,7 @@ from ludus.trainer.self_play.results import against_all, seated_metrics, whole_t
 
 if TYPE_CHECKING:
     from ludus.rendering import Renderer
-    from ludus.trainer.core.frozen import SelfPlay
+    from ludus.trainer.core.frozen import FrozenPolicies
     from ludus.trainer.engines.base import Engine
     from ludus.trainer.rollouts.harness import HarnessPlayer
 
@@ -51,7 +51,7 @@ async def evaluate(
     *,
     persistent: bool = False,
     harness: HarnessPlayer | None = None,
-    matches: SelfPlay | None = None,
+    frozen: FrozenPolicies | None = None,
 ) -> Evaluation:
     """Run the held-out tasks of every environment. Tasks and seeds are the same in every evaluation of every run.
 
@@ -67,7 +67,7 @@ async def evaluate(
             `PERSISTENCE` times. Environments that grade a final message are left out, and no episodes are returned;
             the metrics are named `evaluation/<label>/persistent/…`.
         harness: the program that plays the episodes; None for the trainer's own loop.
-        matches: how matches are played; None without self-play.
+        frozen: the snapshots that play as frozen opponents; None without self-play.
 
     Raises:
         RolloutError: no episode of any environment was scored.
@@ -83,7 +83,7 @@ async def evaluate(
         persistence=PERSISTENCE if persistent else 0,
         wait_for_all=True,
         harness=harness,
-        matches=matches,
+        frozen=frozen,
     )
     environments = [known for known in source.evaluated if not (persistent and known.info.gradable)]
     draws = [

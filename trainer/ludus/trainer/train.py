@@ -19,7 +19,7 @@ from ludus.trainer.collecting.collector import Collector
 from ludus.trainer.collecting.episodes import Player
 from ludus.trainer.core.config import TrainConfig
 from ludus.trainer.core.errors import Interrupted, LearningError, TrainerError, unwrap_exception_group
-from ludus.trainer.core.frozen import FOLDER, FrozenPolicies, SelfPlay
+from ludus.trainer.core.frozen import FOLDER, LOADED, FrozenPolicies
 from ludus.trainer.core.samples import RolloutGroup
 from ludus.trainer.core.stopping import StopRequest, stop_requests
 from ludus.trainer.engines.base import Engine, WeightUpdate
@@ -106,8 +106,8 @@ class Run:
     canary: Canary
     harness: HarnessPlayer | None = None
     """The program that plays the episodes; None for the trainer's own loop."""
-    matches: SelfPlay | None = None
-    """How matches are played; None without self-play."""
+    frozen: FrozenPolicies | None = None
+    """The snapshots that play as frozen opponents; None without self-play."""
     step: int = 0
     """The number of batches learned from, which is the version of the learner's weights."""
     evaluated: int = -1
@@ -179,7 +179,7 @@ class Run:
         await self.sync()
         player = Player(
             self.engine, self.renderer, self.config.rollouts, self.source.episode_slots, harness=self.harness,
-            matches=self.matches,
+            frozen=self.frozen,
         )  # fmt: skip
 
         async def play(number: int) -> RolloutGroup:
@@ -231,11 +231,11 @@ class Run:
 
     async def snapshot(self) -> None:
         """Add the policy to the pool of frozen opponents, if that is due."""
-        if self.matches is None or self.source.opponents is None:
+        if self.frozen is None or self.source.opponents is None:
             return
         if (name := self.source.opponents.due(self.step)) is not None:
             adapter = self.config.engine.kind == "vllm"
-            folder = self.matches.frozen.folder / name
+            folder = self.frozen.folder / name
             await self.workers.command(Worker.save_adapter if adapter else Worker.export, folder)
             self.source.opponents.add(name)
 
@@ -251,9 +251,9 @@ class Run:
             clock = time.perf_counter()
             async with self.stop.interruptible():
                 parts = (self.engine, self.renderer, self.source, self.config)
-                metrics, groups = await evaluate(*parts, harness=self.harness, matches=self.matches)
+                metrics, groups = await evaluate(*parts, harness=self.harness, frozen=self.frozen)
                 if self.step == 0 and self.config.evaluation.persistent:
-                    metrics |= (await evaluate(*parts, persistent=True, matches=self.matches)).metrics
+                    metrics |= (await evaluate(*parts, persistent=True, frozen=self.frozen)).metrics
             self.evaluated = self.step
             self.log.rollouts(self.step, groups, held_out=True)
             self.log.metrics(self.step, {**metrics, "time/evaluation": time.perf_counter() - clock})
@@ -268,9 +268,9 @@ class Run:
             warming = self.warm_up.unfinished(self.config)
             await self.workers.command(Worker.save, self.warm_up.steps if warming else self.step, state, warming)
             self.saved = self.batches
-            if self.matches is not None and self.source.opponents is not None:
+            if self.frozen is not None and self.source.opponents is not None:
                 folder = self.config.output / "checkpoints"
-                await self.matches.frozen.prune(self.source.opponents.members, folder)
+                await self.frozen.prune(self.source.opponents.members, folder)
 
     async def save_at_exit(self, error: BaseException | None) -> None:
         """Save the progress before the run ends. If an error ends it, add a note to the error that says what was saved.
@@ -351,8 +351,8 @@ async def _open(
     engine = await open_engine(config, parallel.device)
     stack.push_async_callback(engine.aclose)
     harness = await stack.enter_async_context(open_harness(config.rollouts, engine, renderer))
-    matches = await _open_self_play(config, engine, parallel.device, stack)
-    collector = Collector(config, engine, renderer, source, harness, matches)
+    frozen = _open_opponents(config, engine, parallel.device, stack)
+    collector = Collector(config, engine, renderer, source, harness, frozen)
     warm_up, measured = WarmUp(), None
     if resumed is not None:
         collector.load_state(resumed["collector"])
@@ -365,23 +365,23 @@ async def _open(
     progress = Progress(config, remarks, () if resumed is None else recorded(config.output / "metrics.jsonl"))
     run = Run(
         config, workers, engine, renderer, source, log, collector, stop, warm_up, IdleSteps(config), progress, canary,
-        harness, matches, step,
+        harness, frozen, step,
     )  # fmt: skip
     run.evaluated = log.evaluated
     run.saved = None if resumed is None else run.batches
     return run
 
 
-async def _open_self_play(
+def _open_opponents(
     config: TrainConfig, engine: Engine, device: torch.device, stack: AsyncExitStack
-) -> SelfPlay | None:
-    """Return how matches are played; None without self-play."""
+) -> FrozenPolicies | None:
+    """Return the snapshots that play as frozen opponents; None without self-play."""
     if config.self_play is None:
         return None
     opening = frozen_engines(config, engine, device)
-    frozen = FrozenPolicies(config.output / FOLDER, opening, config.self_play.loaded)
+    frozen = FrozenPolicies(config.output / FOLDER, opening)
     stack.push_async_callback(frozen.aclose)
-    return SelfPlay(config.self_play, frozen)
+    return frozen
 
 
 async def open_engine(config: TrainConfig, device: torch.device) -> Engine:
@@ -404,5 +404,5 @@ async def open_engine(config: TrainConfig, device: torch.device) -> Engine:
         folder=config.output / "vllm",
         device=device,
         lora=config.model.lora,
-        frozen=0 if config.self_play is None else config.self_play.loaded,
+        frozen=0 if config.self_play is None else LOADED,
     )

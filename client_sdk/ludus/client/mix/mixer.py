@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ludus.client.beta import band_probability, one_sided_bounds
-from ludus.client.mix.policy import MixPolicy, check_stages
+from ludus.client.mix.policy import CONFIDENCE, MixPolicy, check_stages
 from ludus.client.mix.record import SourceRecord
 from ludus.protocol.errors import InvalidParams
 
@@ -28,6 +28,8 @@ CLEAR_PROGRESS: Final = 0.02
 """The learning progress of the best source from which shares follow progress alone. Below it they are in proportion
 closer to the base weights: otherwise the share of a source would be large or small by chance where nothing is learned
 clearly."""
+KNOWN_GROUPS: Final = 8
+"""A source keeps its share by base weight until it has this many scored groups, for the kind `progress`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,12 +188,11 @@ class Mixer:
         return band_probability(min(record.passed, record.count), record.count, band.low, band.high)
 
     def _progress_shares(self) -> dict[str, float]:
-        settings = self.policy.progress
-        known = {one: record for one, record in self._records.items() if record.groups >= settings.min_groups}
+        known = {one: record for one, record in self._records.items() if record.groups >= KNOWN_GROUPS}
         found = {one: share for one, share in self._base.items() if one not in known}
         if known:
             rest = math.fsum(self._base[one] for one in known)
-            progress = {one: record.progress(settings) for one, record in known.items()}
+            progress = {one: record.progress() for one, record in known.items()}
             clear = min(1.0, max(progress.values()) / CLEAR_PROGRESS)
             found |= self._split(rest * clear, {one: self._base[one] * value for one, value in progress.items()})
             for one in known:
@@ -214,10 +215,10 @@ class Mixer:
 
     def _bounds(self, label: str) -> tuple[float, float] | None:
         """Return the bounds of a source's recent pass rate; None while it has too few groups."""
-        recent, settings = self._records[label].recent, self.policy.stages
-        if len(recent) < settings.min_groups:
+        recent = self._records[label].recent
+        if len(recent) < self.policy.stages.min_groups:
             return None
-        return one_sided_bounds(math.fsum(recent), len(recent), settings.confidence)
+        return one_sided_bounds(math.fsum(recent), len(recent), CONFIDENCE)
 
     def _enter(self, stage: int, why: str) -> None:
         self.stage, self._since = stage, self._next
@@ -261,5 +262,5 @@ class Mixer:
             if record.pass_rate is not None:
                 found[f"mix/{label}/pass_rate"] = record.pass_rate
             if self.policy.kind == "progress":
-                found[f"mix/{label}/progress"] = record.progress(self.policy.progress)
+                found[f"mix/{label}/progress"] = record.progress()
         return found | ({"mix/stage": float(self.stage)} if self.policy.kind == "stages" else {})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -11,6 +11,12 @@ from ludus.client.beta import one_sided_bounds
 Positive = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Rate = Annotated[float, Field(gt=0)]
+
+WINDOW: Final = 64
+"""The number of newest groups of a source in the pass rate that decides about a stage."""
+CONFIDENCE: Final = 0.95
+"""The one-sided confidence of the bounds of that pass rate. A group counts as one observation, since its episodes share
+a task."""
 
 
 class MixPart(BaseModel):
@@ -40,13 +46,10 @@ class StagesPolicy(MixPart):
     """Play one stage after the other, in order of their numbers."""
 
     until: Annotated[float, Field(gt=0, lt=1)] = 0.8
-    """The next stage begins when the lower bound of the pass rate of every source of this stage reaches this value."""
-    confidence: Annotated[float, Field(gt=0.5, lt=1)] = 0.95
-    """The one-sided confidence of bounds. A group counts as one observation, since its episodes share a task."""
-    min_groups: Positive = 16
+    """The next stage begins when the lower bound of the pass rate of every source of this stage reaches this value. The
+    pass rate is that of a source's 64 newest groups, the bounds are of 95 % confidence."""
+    min_groups: Annotated[int, Field(ge=1, le=WINDOW)] = 16
     """The minimum number of scored groups of every source before the stage can end."""
-    window: Positive = 64
-    """The number of newest groups of a source in its pass rate."""
     rehearsal: Annotated[float, Field(ge=0, lt=1)] = 0.1
     """The share of the groups that repeat earlier stages."""
     back_below: Share | None = None
@@ -55,13 +58,10 @@ class StagesPolicy(MixPart):
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
-        if self.min_groups > self.window:
-            raise ValueError(f"min_groups ({self.min_groups}) must not be more than window ({self.window})")
-        best = one_sided_bounds(self.window, self.window, self.confidence)[0]
+        best = one_sided_bounds(WINDOW, WINDOW, CONFIDENCE)[0]
         if best < self.until:
             raise ValueError(
-                f"until ({self.until}) is out of reach: the lower bound of {self.window} groups that all pass is "
-                f"{best:.3f}; raise window, or lower until or confidence"
+                f"until ({self.until}) is out of reach: the lower bound of {WINDOW} groups that all pass is {best:.3f}"
             )
         if self.back_below is not None and not self.rehearsal:
             raise ValueError("back_below needs rehearsal, because earlier stages are not played without it")
@@ -92,26 +92,12 @@ class BandPolicy(MixPart):
 
 class ProgressPolicy(MixPart):
     """Prefer sources that are being learned (Matiisen et al. 2017, 1707.00183; Portelas et al. 2019, 1910.07224). The
-    weight of a source is its absolute learning progress, the difference of a fast and a slow moving average of the pass
-    rates of its groups, times its base weight. So a source that is being forgotten is played more, too. Where no source
-    makes clear progress, shares are close to the base weights."""
+    weight of a source is its absolute learning progress, the difference of moving averages of the pass rates of its
+    groups over 16 and 64 groups, times its base weight. So a source that is being forgotten is played more, too. Where
+    no source makes clear progress, shares are close to the base weights."""
 
-    fast: Annotated[float, Field(ge=1)] = 16.0
-    """The span of the fast average, in groups of the source; more than a step has of it."""
-    slow: Annotated[float, Field(ge=1)] = 64.0
-    """The span of the slow average, in groups of the source."""
-    min_groups: Positive = 8
-    """A source keeps its share by base weight until it has this many scored groups."""
-    noise: Annotated[float, Field(ge=0)] = 0.5
-    """How many standard errors of the difference are noise, which does not count as progress."""
     floor: Share = 0.2
     """The least share of a source, as a part of its share by base weight."""
-
-    @model_validator(mode="after")
-    def _ordered(self) -> Self:
-        if self.fast >= self.slow:
-            raise ValueError(f"fast ({self.fast:g}) must be less than slow ({self.slow:g})")
-        return self
 
 
 class MixPolicy(MixPart):

@@ -5,9 +5,16 @@ from __future__ import annotations
 import math
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
-from ludus.client.mix.policy import MixPolicy, ProgressPolicy
+from ludus.client.mix.policy import WINDOW, MixPolicy
+
+FAST: Final = 16.0
+"""The span of the fast average, in groups of the source; more than a step has of it."""
+SLOW: Final = 64.0
+"""The span of the slow average, in groups of the source."""
+NOISE: Final = 0.5
+"""How many standard errors of the difference of the averages are noise, which does not count as progress."""
 
 
 @dataclass(slots=True)
@@ -60,16 +67,15 @@ class SourceRecord:
         self.groups += 1
         if in_stage:
             self.recent.append(rate)
-            while len(self.recent) > policy.stages.window:
+            while len(self.recent) > WINDOW:
                 self.recent.popleft()
         keep = math.exp(-1 / policy.band.memory)
         self.count = self.count * keep + 1
         self.passed = self.passed * keep + rate
-        spans = policy.progress
         if self.last is not None:
-            self.variance.add((rate - self.last) ** 2 / 2, 1 / spans.slow)
-        self.fast.add(rate, 1 / spans.fast)
-        self.slow.add(rate, 1 / spans.slow)
+            self.variance.add((rate - self.last) ** 2 / 2, 1 / SLOW)
+        self.fast.add(rate, 1 / FAST)
+        self.slow.add(rate, 1 / SLOW)
         self.last = rate
 
     @property
@@ -77,16 +83,16 @@ class SourceRecord:
         """The recent pass rate; None without a scored group."""
         return self.fast.value if self.groups else None
 
-    def progress(self, policy: ProgressPolicy) -> float:
+    def progress(self) -> float:
         """Return the absolute learning progress beyond what noise explains, at least 0.
 
         For independent results of variance v, averages of rates a and b have the variances v·a/(2 − a) and v·b/(2 − b),
         and the covariance v·a·b/(a + b − a·b).
         """
-        a, b = 1 / policy.fast, 1 / policy.slow
+        a, b = 1 / FAST, 1 / SLOW
         scale = a / (2 - a) + b / (2 - b) - 2 * a * b / (a + b - a * b)
         error = math.sqrt(max(0.0, self.variance.value * scale))
-        return max(0.0, abs(self.fast.value - self.slow.value) - policy.noise * error)
+        return max(0.0, abs(self.fast.value - self.slow.value) - NOISE * error)
 
     def state(self) -> dict[str, Any]:
         """Return the record, JSON-ready."""

@@ -60,9 +60,6 @@ class E2B(ServiceProvider):
     key = "E2B_API_KEY"
     where = "a key of https://e2b.dev/dashboard"
 
-    async def _connect(self) -> None:
-        """See `ServiceProvider._connect`: E2B's client has no connection to open."""
-
     async def _left(self, boot: str) -> list[tuple[str, Mapping[str, str]]]:
         query = e2b.SandboxQuery(metadata={BOOT_LABEL: boot})
         found: list[tuple[str, Mapping[str, str]]] = []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import os
 import secrets
 import time
@@ -24,8 +23,7 @@ log = logging.getLogger("ludus.sandbox")
 LIFETIME_VARIABLE: Final = "LUDUS_SANDBOX_LIFETIME"
 _LIFETIME_SECONDS: Final = 3600
 _OPEN_SECONDS: Final = 60.0
-START_SECONDS: Final = 300.0
-_GIB: Final = 1024**3
+_START_SECONDS: Final = 300.0
 
 BOOT: Final = boot()
 OWNER_LABEL: Final = "ludus-owner"
@@ -54,15 +52,10 @@ class ServiceProvider(PooledProvider):
     """The environment variable without which the service cannot be used."""
     where: ClassVar[str]
     """Where to get its value, for messages."""
-    takes_image: ClassVar[bool] = True
 
     def __init__(self) -> None:
         super().__init__()
         self.lifetime = _LIFETIME_SECONDS
-
-    @abstractmethod
-    async def _connect(self) -> None:
-        """Open the client."""
 
     @abstractmethod
     async def _left(self, boot: str) -> list[tuple[str, Mapping[str, str]]]:
@@ -79,9 +72,6 @@ class ServiceProvider(PooledProvider):
     async def _launch(self, settings: SandboxSettings, labels: dict[str, str]) -> Machine:
         """Start a sandbox with these labels and without a network, which the service ends after `lifetime` seconds."""
 
-    async def _disconnect(self) -> None:
-        """Close the client."""
-
     async def open(self) -> None:
         """See `SandboxProvider.open`. It checks the key, and removes sandboxes of servers here that no longer run."""
         if not os.environ.get(self.key):
@@ -89,7 +79,6 @@ class ServiceProvider(PooledProvider):
         self.lifetime = _lifetime()
         try:
             async with asyncio.timeout(_OPEN_SECONDS):
-                await self._connect()
                 for name, labels in await self._left(BOOT):
                     if labels.get(BOOT_LABEL) == BOOT and not is_alive(labels.get(OWNER_LABEL, "")):
                         log.info("removing the sandbox %s of a server that no longer runs", name)
@@ -101,11 +90,6 @@ class ServiceProvider(PooledProvider):
             await self.aclose()
             raise SandboxUnavailable(f"{self.name} does not answer: {describe(error)}") from error
 
-    async def aclose(self) -> None:
-        """See `SandboxProvider.aclose`."""
-        await super().aclose()
-        await self._disconnect()
-
     async def _check(self, settings: SandboxSettings) -> None:
         if settings.network:
             raise SandboxUnsupported(
@@ -113,8 +97,6 @@ class ServiceProvider(PooledProvider):
                 "Remove it, or use `bubblewrap`, `docker`, `podman` or `sandboxd`"
             )
         refused = [name for name in ("readonly", "links", "build") if getattr(settings, name)]
-        if settings.image is not None and not self.takes_image:
-            refused.append("image")
         if refused:
             raise SandboxUnsupported(f"{self.name} sandboxes cannot honor `{'`, `'.join(refused)}`; remove them")
 
@@ -124,7 +106,7 @@ class ServiceProvider(PooledProvider):
         machine: Machine | None = None
         began = time.monotonic()
         try:
-            async with asyncio.timeout(START_SECONDS):
+            async with asyncio.timeout(_START_SECONDS):
                 machine = await self._launch(settings, labels)
                 user = 20_000 + secrets.randbelow(40_000)
                 answer, _ = await request(machine, token, "start", seconds=60.0, user=user)
@@ -175,8 +157,3 @@ def _lifetime() -> int:
     if text and (not text.isascii() or not text.isdigit() or int(text) < 60):
         raise SandboxUnavailable(f"{LIFETIME_VARIABLE} must be a number of seconds from 60, not {text!r}")
     return int(text) if text else _LIFETIME_SECONDS
-
-
-def gibibytes(size: int) -> int:
-    """Return a size in GiB, rounded up."""
-    return max(1, math.ceil(size / _GIB))

@@ -233,13 +233,11 @@ class Environment(Generic[TaskT]):
         scoring = SCORING.get()
         if scoring is None or scoring.attempt.environment is not self:
             return None
-        rubric = scoring.binding.end(scoring.group)
+        rubric = scoring.binding.end
         if rubric is None:
             return None
         attempt = replace(scoring.attempt, answer=answer)
-        reward = await rubric.score(attempt, offload=scoring.offload)
-        scoring.binding.record(attempt, reward)
-        return reward
+        return await rubric.score(attempt, offload=scoring.offload)
 
     def task_tools(self) -> TaskTools | Awaitable[TaskTools]:
         """Return further tools for this task: bound methods or functions marked with `@tool`, or `McpServer.tools`."""

@@ -356,7 +356,7 @@ def _rubric(cls: type[Environment[Any]], stored: Stored) -> Rubric:
     """
     binding = cls._binding
     replay = "score it with replay"
-    if binding is None or binding.source is None:
+    if binding is None or binding.rubric is None:
         raise AuthoringError(f"environment {stored.environment!r} has no rubric; {replay}")
     if binding.methods or binding.step is not None or binding.turn is not None:
         raise AuthoringError(f"environment {stored.environment!r} has @reward or @metric methods; {replay}")
@@ -367,7 +367,7 @@ def _rubric(cls: type[Environment[Any]], stored: Stored) -> Rubric:
         earned.pop()  # this reward came from the rubric, not from the tool that ended the task
     if earned:
         raise AuthoringError(f"step {earned[0].step} earned something besides the rubric; {replay}")
-    return binding.source.current
+    return binding.rubric
 
 
 def _by_rubric(reward: Reward | None) -> bool:

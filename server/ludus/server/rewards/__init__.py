@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from ludus.server.rewards.checklist import Checklist, ChecklistError, lint_checklist, load_checklist
     from ludus.server.rewards.code import FunctionTest, FunctionTests, ProgramTest, ProgramTests
     from ludus.server.rewards.code_runner import Box
-    from ludus.server.rewards.evolving import Evolving, ScoredAttempt
     from ludus.server.rewards.functions import CallResult, call_function, values_equal
     from ludus.server.rewards.judges import (
         Budget,
@@ -56,7 +55,6 @@ __all__ = [
     "EachStep",
     "Efficiency",
     "Endpoint",
-    "Evolving",
     "Exact",
     "Fields",
     "FileCache",
@@ -84,7 +82,6 @@ __all__ = [
     "ReferenceJudge",
     "Rubric",
     "Scale",
-    "ScoredAttempt",
     "Sequential",
     "TakenStep",
     "TakenTurn",
@@ -111,7 +108,6 @@ _MODULES: Final = {
     "checklist": "Checklist ChecklistError lint_checklist load_checklist",
     "code": "FunctionTest FunctionTests ProgramTest ProgramTests",
     "code_runner": "Box",
-    "evolving": "Evolving ScoredAttempt",
     "functions": "call_function CallResult values_equal",
     "judges": "Budget Endpoint FileCache Judge judged_by PairwiseJudge Panel Price ReferenceJudge Scale",
     "mathematics": "MathEqual",

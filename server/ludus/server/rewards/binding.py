@@ -4,25 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from ludus.protocol.errors import AuthoringError
 from ludus.protocol.rewards import Reward
 from ludus.server.rewards.attempt import Attempt
-from ludus.server.rewards.evolving import Evolving
 from ludus.server.rewards.methods import MethodCheck, methods_of
 from ludus.server.rewards.nodes import Node, WeightedSum, snake_case
 from ludus.server.rewards.rubric import Rubric
-
-
-class RubricSource(Protocol):
-    """Something with a current rubric: a `Rubric`, or an `Evolving` one."""
-
-    @property
-    def current(self) -> Rubric:
-        """The current rubric."""
-        ...
 
 
 class GroupScorer(Protocol):
@@ -33,40 +23,24 @@ class GroupScorer(Protocol):
         ...
 
 
-Declared = RubricSource | Node | Sequence[Node]
+Declared = Rubric | Node | Sequence[Node]
 """What an environment may declare as its rubric."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Binding:
     """The rubrics and reward methods of an environment class."""
 
-    source: RubricSource | None
+    rubric: Rubric | None
+    """What the class declares as its `rubric`."""
     methods: tuple[MethodCheck, ...]
+    """The `@reward` and `@metric` methods for whole episodes."""
+    end: Rubric | None
+    """The rubric for whole episodes: `rubric` and `methods` together."""
     step: Rubric | None
     """The rubric for single tool calls."""
     turn: Rubric | None
     """The rubric for turns."""
-    name: str
-    version: str
-    _made: dict[str, Rubric] = field(default_factory=dict)
-
-    def end(self, group: str | None = None) -> Rubric | None:
-        """Return the rubric for whole episodes: the same version for all episodes of one group."""
-        base = None if self.source is None else self.source.current
-        if group is not None and isinstance(self.source, Evolving):
-            base = self.source.of_group(group)
-        if not self.methods:
-            return base
-        label = base.label if base is not None else ""
-        if label not in self._made:
-            self._made[label] = _joined(base, self.methods, self.name, self.version)
-        return self._made[label]
-
-    def record(self, attempt: Attempt, reward: Reward) -> None:
-        """Pass a scored attempt to a rubric that evolves."""
-        if isinstance(self.source, Evolving):
-            self.source.record(replace(attempt, environment=None), reward)
 
 
 def bind(cls: Any) -> Binding | None:
@@ -80,22 +54,21 @@ def bind(cls: Any) -> Binding | None:
     if declared is None and not (ends or steps or turns):
         return None
     name = cls.__dict__.get("name") or snake_case(cls.__name__)
-    source: RubricSource | None
-    if declared is None or hasattr(declared, "current"):
-        source = declared
+    rubric: Rubric | None
+    if declared is None or isinstance(declared, Rubric):
+        rubric = declared
     elif isinstance(declared, Node) or (
         isinstance(declared, Sequence) and declared and all(isinstance(one, Node) for one in declared)
     ):
-        source = Rubric(declared, name=name, version=cls.version)
+        rubric = Rubric(declared, name=name, version=cls.version)
     else:
         raise AuthoringError(
             f"{cls.__qualname__}.rubric is {type(declared).__name__}; give a Rubric, a check, or a list of checks"
         )
+    end = _joined(rubric, ends, name, cls.version) if ends else rubric
     step = _joined(None, steps, name, cls.version) if steps else None
     turn = _joined(None, turns, name, cls.version) if turns else None
-    binding = Binding(source, ends, step, turn, name, cls.version)
-    binding.end()  # reports two checks with the same name at startup
-    return binding
+    return Binding(rubric, ends, end, step, turn)
 
 
 def _joined(base: Rubric | None, methods: Sequence[MethodCheck], name: str, version: str) -> Rubric:
@@ -111,7 +84,6 @@ class ScoringContext:
 
     binding: Binding
     attempt: Attempt
-    group: str
     offload: Callable[..., Awaitable[Any]]
 
 

@@ -39,11 +39,6 @@ class Rubric:
             )
 
     @property
-    def current(self) -> Rubric:
-        """This rubric itself, since it never changes."""
-        return self
-
-    @property
     def label(self) -> str:
         """The name with the version, as rewards record it."""
         return f"{self.name}@{self.version}"

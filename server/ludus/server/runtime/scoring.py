@@ -67,7 +67,7 @@ def start_scoring(episode: Episode, workers: Share, last: TakenStep | None = Non
         lock=asyncio.Lock() if before is None else before.lock,
         in_its_thread=workers.at(episode.home).run,
     )
-    SCORING.set(ScoringContext(binding, attempt, episode.group, workers.run))
+    SCORING.set(ScoringContext(binding, attempt, workers.run))
     return attempt
 
 
@@ -149,7 +149,7 @@ def _own_reward(past: StepRecord) -> Reward | None:
 def may_grade_nothing(episode: Episode) -> bool:
     """Return whether a grade may be None: when the class declares rewards, but none for the end of an episode."""
     binding = episode.published.cls._binding
-    return binding is not None and binding.end(episode.group) is None
+    return binding is not None and binding.end is None
 
 
 def _read(reward: object) -> list[Reward]:

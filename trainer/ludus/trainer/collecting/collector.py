@@ -12,7 +12,7 @@ from ludus.trainer.chains.results import chain_metrics
 from ludus.trainer.collecting.episodes import Player
 from ludus.trainer.core.config import TrainConfig
 from ludus.trainer.core.errors import DidNotLearn, RolloutError, unwrap_exception_group
-from ludus.trainer.core.frozen import SelfPlay
+from ludus.trainer.core.frozen import FrozenPolicies
 from ludus.trainer.core.opponents import MatchPlan
 from ludus.trainer.core.samples import RolloutGroup
 from ludus.trainer.learning.batch import informative
@@ -49,7 +49,7 @@ class Collector:
         renderer: Renderer,
         source: TaskSampler,
         harness: HarnessPlayer | None = None,
-        matches: SelfPlay | None = None,
+        frozen: FrozenPolicies | None = None,
     ) -> None:
         self._config = config
         self._source = source
@@ -58,7 +58,7 @@ class Collector:
         if credit.credit == "monte_carlo":
             plan = ContinuationPlan(credit.monte_carlo, config.rollouts.max_turns, source.branch_slots)
         self._player = Player(
-            engine, renderer, config.rollouts, source.episode_slots, harness=harness, plan=plan, matches=matches
+            engine, renderer, config.rollouts, source.episode_slots, harness=harness, plan=plan, frozen=frozen
         )
         self._window = StalenessWindow(config.rollouts.groups, config.rollouts.staleness)
         self._next = 0

@@ -22,7 +22,7 @@ from ludus.rendering.errors import RenderingError
 from ludus.trainer.chains.player import Origin, origin_of, play_chain, unplayed_chain
 from ludus.trainer.core.config import RolloutConfig
 from ludus.trainer.core.errors import EngineError, TrainerError, unwrap_exception_group
-from ludus.trainer.core.frozen import SelfPlay
+from ludus.trainer.core.frozen import FrozenPolicies
 from ludus.trainer.core.samples import Rollout, RolloutStatus
 from ludus.trainer.rollouts.continuations import ContinuationPlan, Continuations
 from ludus.trainer.rollouts.groups import FIRST_PAUSE, LONGEST_PAUSE, GroupSpec
@@ -57,8 +57,8 @@ class Player:
     plan: ContinuationPlan | None = None
     """How the values of states are estimated; None estimates none."""
 
-    matches: SelfPlay | None = None
-    """How matches are played, for groups with a plan of them."""
+    frozen: FrozenPolicies | None = None
+    """The snapshots that play as frozen opponents; None without self-play."""
 
     async def group(self, draw: GroupSpec, count: int) -> tuple[Rollout, ...]:
         """Run `count` episodes of one task and seed at once, and end those that keep the others waiting too long.
@@ -77,8 +77,8 @@ class Player:
         if draw.plan is None or draw.plan.kind != "snapshot":
             async with origin_of(draw) as origin:
                 return await self._group(draw, count, None, origin)
-        assert self.matches is not None
-        async with self.matches.frozen.lease(draw.plan.opponent) as opponent:
+        assert self.frozen is not None
+        async with self.frozen.lease(draw.plan.opponent) as opponent:
             return await self._group(draw, count, opponent)
 
     async def _group(
@@ -130,9 +130,7 @@ class Player:
         return played
 
     def _match_player(self) -> MatchPlayer:
-        assert self.matches is not None
-        rules = self.matches.config
-        return MatchPlayer(self.engine, self.renderer, self.config, rules, self.temperature, self.persistence)
+        return MatchPlayer(self.engine, self.renderer, self.config, self.temperature, self.persistence)
 
     async def _task(
         self, sample: int, attempt: int, draw: GroupSpec, world: str, end: EpisodeEnd, *, last: bool

@@ -196,20 +196,8 @@ class SelfPlayConfig(Section):
     every: Positive = 10
     """Steps between two snapshots. The first one is the policy before the first step."""
     draw: Literal["uniform", "recent", "pfsp"] = "pfsp"
-    """How a snapshot is drawn: all alike, one of the newest `recent`, or by the policy's win rate against each
-    (prioritized fictitious self-play; Vinyals et al. 2019, doi:10.1038/s41586-019-1724-z)."""
-    recent: Positive = 3
-    """The number of snapshots for `draw = "recent"`."""
-    priority: Literal["hard", "even"] = "hard"
-    """The weight in `pfsp` of a snapshot that is beaten with probability x: (1 - x)^`power`, or x(1 - x)."""
-    power: Rate = 2.0
-    """The exponent for `priority = "hard"`."""
-    window: Positive = 64
-    """The number of newest matches against a snapshot that its win rate is computed from."""
-    loaded: Positive = 4
-    """The most snapshots that the torch engine holds in memory at once; groups that need others wait."""
-    waiting: Literal["trainer", "policy"] = "trainer"
-    """Who calls the tool `wait` when it is another seat's move; the trainer's calls are not trained on."""
+    """How a snapshot is drawn: all alike, one of the three newest, or by the policy's win rate x against each, with the
+    weight (1 - x)² (prioritized fictitious self-play; Vinyals et al. 2019, doi:10.1038/s41586-019-1724-z)."""
     evaluate_scripted: tuple[str, ...] | None = None
     """The scripted opponents of evaluations; all that the environment has when left out."""
     evaluate_pool: Count = 2
@@ -232,16 +220,6 @@ class ChainsConfig(Section):
     """The rewards of a chain that count for an episode, which is compared with those of the same task in the other
     samples: its own and those of later tasks (`to_go`; GPOMDP, Baxter and Bartlett 2001, doi:10.1613/jair.806), those
     of all tasks (`chain`), or only its own (`task`), which does not teach to leave a good state to later tasks."""
-    discount: Share = 1.0
-    """The discount of later tasks' rewards, for `to_go`."""
-
-    @model_validator(mode="after")
-    def _meaningful(self) -> Self:
-        if self.credit != "to_go" and self.discount != 1:
-            raise ValueError(
-                f'discount is for credit = "to_go"; "{self.credit}" counts each reward whole or not at all'
-            )
-        return self
 
 
 class TorchEngineConfig(Section):
@@ -310,14 +288,12 @@ class EngineConfig(Section):
 
 
 class ParallelConfig(Section):
-    """Ranks under torchrun: replicate × shard × tensor = world size."""
+    """Ranks under torchrun: replicate × shard = world size."""
 
     replicate: Positive = 1
     """Copies of the sharded model (HSDP)."""
     shard: int = -1
     """Ranks that share one copy (FSDP2); -1 uses all remaining ranks."""
-    tensor: Positive = 1
-    """Ranks that share each layer."""
 
 
 class CheckpointConfig(Section):

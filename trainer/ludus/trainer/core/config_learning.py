@@ -31,10 +31,6 @@ class AdvantageConfig(Section):
     scale: Literal["none", "group", "batch", "mean"] = "none"
     """The divisor of the result: none (Dr.GRPO), the group's standard deviation (GRPO), the standard deviation over all
     tokens of the step (REINFORCE++), or the group's mean (MaxRL)."""
-    ddof: Literal[0, 1] = 1
-    """Degrees of freedom to subtract in the standard deviation; 1 is the unbiased estimate."""
-    epsilon: Annotated[float, Field(ge=0)] = 1e-6
-    """Added to the divisor."""
     credit: Literal["episode", "step", "monte_carlo"] = "episode"
     """`episode` gives every token the episode's advantage; `step` gives a turn's tokens the rewards of that turn and
     later ones, compared within the group turn by turn. `monte_carlo` gives them what the turn earned plus the change in
@@ -82,7 +78,7 @@ class LossConfig(Section):
     """For `mis` and `icepop`: lower weights count as 0."""
     correction_high: Rate = 2.0
     """The cap of `tis` and `tis_sequence`; for `mis` and `icepop`, higher weights count as 0."""
-    kl: Literal["none", "k1", "k2", "k3"] = "none"
+    kl: Literal["none", "k2", "k3"] = "none"
     """Estimator of the divergence from the reference: the model as it was loaded, or the policy as the warm-up (`sft`,
     `dpo`) left it."""
     kl_weight: Annotated[float, Field(ge=0)] = 1e-3
@@ -118,8 +114,6 @@ class OptimizerConfig(Section):
     """The learning rate after the warm-up: constant, or decreasing to 0 at the last step."""
     betas: tuple[float, float] = (0.9, 0.95)
     """Decay of the first and second moment."""
-    epsilon: Rate = 1e-8
-    """Added to the root of the second moment. A gradient that is much smaller is scaled less than a larger one."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
     """Decoupled weight decay of matrices."""
     clip_gradient: Rate = 1.0

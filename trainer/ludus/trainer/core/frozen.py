@@ -12,11 +12,12 @@ from typing import Final, Protocol
 
 from ludus.gateway.engine import PolicyEngine
 from ludus.trainer.core.checkpoints import MANIFEST
-from ludus.trainer.core.config import SelfPlayConfig
 from ludus.trainer.core.errors import EngineError, TrainerError
 
 FOLDER: Final = "opponents"
 """The folder of the snapshots in the run's folder."""
+LOADED: Final = 4
+"""The most engines of snapshots that are open at once: each holds its own weights and cache."""
 
 
 class FrozenEngine(PolicyEngine, Protocol):
@@ -29,14 +30,6 @@ class FrozenEngine(PolicyEngine, Protocol):
 
 Open = Callable[[Path], Awaitable[FrozenEngine]]
 """Opens the engine of the snapshot in a folder."""
-
-
-@dataclass(frozen=True, slots=True)
-class SelfPlay:
-    """The settings of self-play, and the snapshots that play."""
-
-    config: SelfPlayConfig
-    frozen: FrozenPolicies
 
 
 @dataclass(slots=True, eq=False)
@@ -56,7 +49,7 @@ class FrozenPolicies:
         loaded: the most engines that are open at once.
     """
 
-    def __init__(self, folder: Path, open_engine: Open, loaded: int) -> None:
+    def __init__(self, folder: Path, open_engine: Open, loaded: int = LOADED) -> None:
         self.folder = folder
         """The folder of the snapshots."""
         self._open_engine = open_engine

@@ -25,6 +25,10 @@ Kind = Literal["current", "snapshot", "scripted"]
 CURRENT: Final = "current"
 """The name of the policy as an opponent of itself."""
 Outcome = Literal["win", "draw", "loss"]
+RECENT: Final = 3
+"""The number of newest snapshots that `draw = "recent"` draws from."""
+WINDOW: Final = 64
+"""The number of newest matches against a snapshot that its win rate is computed from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +117,7 @@ class Opponents:
 
     def _draw(self, rng: random.Random) -> str:
         config = self.config
-        names = self._members[-config.recent :] if config.draw == "recent" else self._members
+        names = self._members[-RECENT:] if config.draw == "recent" else self._members
         if not names:
             raise RolloutError("the pool of opponents is empty; its first snapshot is made before the first rollout")
         if config.draw != "pfsp":
@@ -135,8 +139,7 @@ class Opponents:
 
     def priority(self, name: str) -> float:
         """Return the weight of a snapshot in the draw of `pfsp`; its win rate is 1/2 before the first match."""
-        rate = self._published.get(name, 0.5)
-        return (1 - rate) ** self.config.power if self.config.priority == "hard" else rate * (1 - rate)
+        return (1 - self._published.get(name, 0.5)) ** 2
 
     def record(self, plan: MatchPlan | None, outcomes: Sequence[Outcome]) -> None:
         """Record the results of a group's matches. Only those against snapshots of the pool change later choices."""
@@ -144,7 +147,7 @@ class Opponents:
             return
         recent = self._results.setdefault(plan.opponent, [])
         recent += [POINTS[outcome] for outcome in outcomes]
-        del recent[: -self.config.window]
+        del recent[:-WINDOW]
 
     def publish(self, version: int) -> None:
         """Let the results until now count for the choices that follow. Once for each version of the weights."""

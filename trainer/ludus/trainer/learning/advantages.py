@@ -9,12 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import pairwise
+from typing import Final
 
 import torch
 from torch import Tensor
 
 from ludus.trainer.core.config_learning import AdvantageConfig
 from ludus.trainer.core.errors import LearningError
+
+EPSILON: Final = 1e-6
+"""Added to the divisors of `scale`."""
 
 
 def group_advantages(rewards: Tensor, config: AdvantageConfig) -> Tensor:
@@ -43,14 +47,14 @@ def group_advantages(rewards: Tensor, config: AdvantageConfig) -> Tensor:
     if rewards.min() == rewards.max():
         return torch.zeros_like(rewards)
     if config.scale == "group":
-        return centred / (rewards.std(correction=config.ddof) + config.epsilon)
+        return centred / (rewards.std() + EPSILON)
     mean = rewards.mean()
     if mean < 0:
         raise LearningError(
             f'advantages.scale = "mean" (MaxRL) divides by the mean reward, which must not be negative; a group has '
             f"{mean:.3g}. Shift the environment's rewards, or choose another scale."
         )
-    return centred / (mean + config.epsilon)
+    return centred / (mean + EPSILON)
 
 
 def leave_one_out(rewards: Tensor) -> Tensor:
@@ -58,20 +62,19 @@ def leave_one_out(rewards: Tensor) -> Tensor:
     return (rewards.sum() - rewards) / (len(rewards) - 1)
 
 
-def whiten(advantages: Tensor, tokens: Tensor, config: AdvantageConfig) -> Tensor:
+def whiten(advantages: Tensor, tokens: Tensor) -> Tensor:
     """Return (A − mean)/(std + ε), with mean and std over all tokens of the step: REINFORCE++ (2501.03262).
 
     Args:
         advantages: [E], one for each episode or turn of the step.
         tokens: [E], the number of tokens with that advantage.
-        config: `ddof` and `epsilon` are used.
     """
     total = tokens.sum()
-    if total <= config.ddof or advantages.min() == advantages.max():
+    if total <= 1 or advantages.min() == advantages.max():
         return torch.zeros_like(advantages)
     mean = (tokens * advantages).sum() / total
-    variance = (tokens * (advantages - mean).square()).sum() / (total - config.ddof)
-    return (advantages - mean) / (variance.sqrt() + config.epsilon)
+    variance = (tokens * (advantages - mean).square()).sum() / (total - 1)
+    return (advantages - mean) / (variance.sqrt() + EPSILON)
 
 
 def returns_to_go(rewards: Tensor, discount: float) -> Tensor:

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from ludus.trainer.core.config import TrainConfig
-from ludus.trainer.core.config_learning import AdvantageConfig
 from ludus.trainer.core.samples import (
     Rollout,
     RolloutGroup,
@@ -63,7 +62,7 @@ def make_batch(groups: Sequence[RolloutGroup], config: TrainConfig) -> TrainBatc
     """
     episodes = [episode for group in groups for episode in _compare(group, config)]
     if config.advantages.scale == "batch":
-        _whiten(episodes, config.advantages)
+        _whiten(episodes)
     constant = config.loss.constant or config.rollouts.context
     weights = aggregation_weights([e.counts.total() for e in episodes], config.loss.aggregation, constant)
     samples = [
@@ -223,13 +222,13 @@ def counted(sample: Sample) -> list[bool]:
     return [own and math.isfinite(logprob) for own, logprob in zip(sample.mask, sample.logprobs, strict=True)]
 
 
-def _whiten(episodes: Sequence[_Episode], config: AdvantageConfig) -> None:
+def _whiten(episodes: Sequence[_Episode]) -> None:
     places = [(e, turn) for e in episodes for turn, value in enumerate(e.credit) if not math.isnan(value)]
     if not places:
         return
     advantages = torch.tensor([episode.credit[turn] for episode, turn in places], dtype=torch.float64)
     tokens = torch.tensor([episode.counts[turn] for episode, turn in places], dtype=torch.float64)
-    for (episode, turn), advantage in zip(places, whiten(advantages, tokens, config).tolist(), strict=True):
+    for (episode, turn), advantage in zip(places, whiten(advantages, tokens).tolist(), strict=True):
         episode.credit[turn] = advantage
 
 

@@ -58,7 +58,6 @@ from ludus.trainer.learning.model import export, save_adapter, without_adapters
 from ludus.trainer.learning.packing import MicroBatch, pack
 from ludus.trainer.learning.parallel import (
     Parallel,
-    by_mesh,
     clip_gradient,
     gradient_norm,
     local,
@@ -206,10 +205,10 @@ class Learner:
 
     def _share(self, samples: Sequence[TrainSample]) -> list[_Work]:
         """Return this rank's micro-batches: the same number as on every other rank, so that collectives match."""
-        parts, device = self.parallel.parts, self.parallel.device
-        micros = pack(samples, self.config.optimizer.tokens, multiple=parts)
-        own = [_Work(micro.to(device), True) for micro in micros[self.parallel.part :: parts]]
-        missing = -(-len(micros) // parts) - len(own)
+        ranks, device = self.parallel.world, self.parallel.device
+        micros = pack(samples, self.config.optimizer.tokens, multiple=ranks)
+        own = [_Work(micro.to(device), True) for micro in micros[self.parallel.rank :: ranks]]
+        missing = -(-len(micros) // ranks) - len(own)
         return own + [_Work(micros[-1].to(device), False)] * missing
 
     @torch.no_grad()
@@ -254,7 +253,7 @@ class Learner:
             names = list(metrics)
         norm = gradient_norm(self.parameters)
         own = _merge(dict(zip(names, values.tolist(), strict=True)) for values in found)
-        return _Outcome(_merge(self.parallel.gather(own)[:: self.parallel.tensor]), float(norm))
+        return _Outcome(_merge(self.parallel.gather(own)), float(norm))
 
     def _not_finite(self, batch: TrainBatch, objective: Objective, outcome: _Outcome) -> LearningError:
         """Return an error that names the samples whose loss or gradient is not finite when each is tried alone."""
@@ -422,12 +421,13 @@ def scheduled_rate(config: OptimizerConfig, batch: int, batches: int) -> float:
 
 
 def _optimizer(parameters: Sequence[nn.Parameter], config: OptimizerConfig) -> torch.optim.Optimizer:
+    matrices, vectors = [p for p in parameters if p.ndim >= 2], [p for p in parameters if p.ndim < 2]
     groups = [
-        {"params": alike, "weight_decay": config.weight_decay if matrices else 0.0}
-        for matrices in (True, False)
-        for alike in by_mesh(p for p in parameters if (p.ndim >= 2) == matrices)
+        {"params": alike, "weight_decay": decay}
+        for alike, decay in ((matrices, config.weight_decay), (vectors, 0.0))
+        if alike
     ]
-    return torch.optim.AdamW(groups, lr=config.learning_rate, betas=config.betas, eps=config.epsilon, fused=True)
+    return torch.optim.AdamW(groups, lr=config.learning_rate, betas=config.betas, fused=True)
 
 
 def _merge(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:

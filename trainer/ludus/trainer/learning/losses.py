@@ -209,14 +209,9 @@ def correction_weights(log_weight: Tensor, sample: Tensor, config: LossConfig) -
             return torch.where((weight >= low) & (weight <= high), weight, 0.0)
 
 
-def kl_k1(difference: Tensor) -> Tensor:
-    """Return d = log π − log π_ref. It is unbiased, but its gradient on-policy is zero in the mean, so it is better as
-    a metric than as a loss (joschu.net/blog/kl-approx.html)."""
-    return difference
-
-
 def kl_k2(difference: Tensor) -> Tensor:
-    """Return d²/2, whose gradient on-policy is that of the reverse KL divergence."""
+    """Return d²/2 with d = log π − log π_ref, whose gradient on-policy is that of the reverse KL divergence
+    (joschu.net/blog/kl-approx.html)."""
     return difference.square() / 2
 
 
@@ -227,7 +222,7 @@ def kl_k3(difference: Tensor) -> Tensor:
     return torch.expm1(-bounded) + bounded
 
 
-KL_ESTIMATORS: dict[str, Callable[[Tensor], Tensor]] = {"k1": kl_k1, "k2": kl_k2, "k3": kl_k3}
+KL_ESTIMATORS: dict[str, Callable[[Tensor], Tensor]] = {"k2": kl_k2, "k3": kl_k3}
 
 
 def aggregation_weights(

@@ -1,8 +1,8 @@
 """Ranks: the part of the model and of the batch that each process has, and their communication.
 
-With torchrun, the world has replicate × shard × tensor processes. Ranks along `tensor` share each layer and get the
-same tokens. Ranks along `shard` share one copy of the parameters (FSDP2, 2304.11277), and ranks along `replicate` have
-their own copies (HSDP). Ranks along these two dimensions get different tokens, and their gradients are added.
+With torchrun, the world has replicate × shard processes. Ranks along `shard` share one copy of the parameters (FSDP2,
+2304.11277), and ranks along `replicate` have their own copies (HSDP). All ranks get different tokens, and their
+gradients are added.
 """
 
 from __future__ import annotations
@@ -20,13 +20,6 @@ from torch._C._distributed_c10d import HashStore
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
-from torch.distributed.tensor.parallel import (
-    ColwiseParallel,
-    ParallelStyle,
-    RowwiseParallel,
-    SequenceParallel,
-    parallelize_module,
-)
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from torch.utils.checkpoint import checkpoint
 from transformers import AttentionInterface, PreTrainedModel
@@ -36,7 +29,6 @@ from ludus.trainer.core.errors import ConfigError
 from ludus.trainer.learning.attention import NAME, attend
 
 T = TypeVar("T")
-V = TypeVar("V", bound=Tensor)
 
 WAIT = timedelta(hours=12)
 """How long the other ranks wait for a batch of the first rank. If that rank dies, torchrun ends them at once."""
@@ -57,18 +49,13 @@ class Parallel:
         self.world = int(os.environ.get("WORLD_SIZE", "1"))
         self.rank = int(os.environ.get("RANK", "0"))
         self.device = _device(device, int(os.environ.get("LOCAL_RANK", "0")))
-        shard = config.shard if config.shard != -1 else self.world // (config.replicate * config.tensor)
-        if config.replicate * shard * config.tensor != self.world:
+        shard = config.shard if config.shard != -1 else self.world // config.replicate
+        if config.replicate * shard != self.world:
             raise ConfigError(
-                f"parallel: replicate × shard × tensor = {config.replicate} × {shard} × {config.tensor} is not the "
-                f"number of processes, {self.world}; change [parallel], or torchrun's --nproc-per-node and --nnodes"
+                f"parallel: replicate × shard = {config.replicate} × {shard} is not the number of processes, "
+                f"{self.world}; change [parallel], or torchrun's --nproc-per-node and --nnodes"
             )
-        self.tensor = config.tensor
-        self.parts = self.world // self.tensor
-        """The number of parts into which a batch is split."""
-        self.part = self.rank // self.tensor
-        """The index of this rank's part."""
-        self._sizes = {"replicate": config.replicate, "shard": shard, "tensor": config.tensor}
+        self._sizes = {"replicate": config.replicate, "shard": shard}
         self._mesh = self._start() if self.world > 1 else None
         self._control: Any = dist.new_group(backend="gloo", timeout=WAIT) if self.world > 1 else None
 
@@ -97,18 +84,9 @@ class Parallel:
             policy.to(self.device)
             return
         self._mesh = self._mesh or self._start()  # FSDP keeps float32 master weights also for a single process
-        layers = decoder_layers(model)
-        if self.tensor > 1:
-            if model.config.num_key_value_heads % self.tensor:
-                raise ConfigError(
-                    f"parallel.tensor = {self.tensor} does not divide the model's {model.config.num_key_value_heads} "
-                    "key-value heads"
-                )
-            for layer in layers:
-                parallelize_module(layer, self._mesh["tensor"], _tensor_plan(layer))
-        mesh = self._mesh["replicate", "shard"] if self._sizes["replicate"] > 1 else self._mesh["shard"]
+        mesh = self._mesh if self._sizes["replicate"] > 1 else self._mesh["shard"]
         precision = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
-        for module in (*layers, policy):
+        for module in (*decoder_layers(model), policy):
             fully_shard(module, mesh=mesh, mp_policy=precision)
         for module in policy.modules():
             if isinstance(module, FSDPModule):  # the loss is a sum, so gradients are added; gloo supports only sums
@@ -169,25 +147,6 @@ def prepare(model: PreTrainedModel, config: ModelConfig) -> None:
         layer.__dict__["forward"] = forward
 
 
-def _tensor_plan(layer: nn.Module) -> dict[str, ParallelStyle]:
-    """Return Megatron's split (1909.08053), by the layer names that Llama, Qwen, Mistral and similar models share."""
-    plan: dict[str, ParallelStyle] = {}
-    for name, module in layer.named_modules():
-        match name.rpartition(".")[2]:
-            case "q_proj" | "k_proj" | "v_proj" | "gate_proj" | "up_proj" if isinstance(module, nn.Linear):
-                plan[name] = ColwiseParallel()
-            case "o_proj" | "down_proj" if isinstance(module, nn.Linear):
-                plan[name] = RowwiseParallel()
-            case "q_norm" | "k_norm":  # their input is [batch, tokens, heads, head_dim], split by heads
-                plan[name] = SequenceParallel(sequence_dim=2, use_local_output=True)
-    if len(plan) < 7:
-        raise ConfigError(
-            f"parallel.tensor: {type(layer).__name__} has no plain q_proj, k_proj … down_proj to split; "
-            "with model.lora they are not plain. Set it to 1"
-        )
-    return plan
-
-
 def reshard(policy: nn.Module) -> None:
     """Free the gathered parameters that a forward pass without backward leaves on the outermost module. Otherwise they
     would be stale after the next update, and would replace the sharded parameters in `named_parameters`."""
@@ -205,21 +164,11 @@ def local(tensor: Tensor) -> Tensor:
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
-def by_mesh(tensors: Iterable[V]) -> list[list[V]]:
-    """Return lists of tensors that are sharded over the same ranks, because torch's list operations require that."""
-    lists: dict[Any, list[V]] = {}
-    for tensor in tensors:
-        lists.setdefault(getattr(tensor, "device_mesh", None), []).append(tensor)
-    return list(lists.values())
-
-
 def gradient_norm(parameters: Iterable[nn.Parameter]) -> Tensor:
     """Return the 2-norm of the whole gradient, which is the same on all ranks."""
-    gradients = by_mesh(parameter.grad for parameter in parameters if parameter.grad is not None)
-    return torch.stack([whole(get_total_norm(alike)) for alike in gradients]).square().sum().sqrt()
+    return whole(get_total_norm([parameter.grad for parameter in parameters if parameter.grad is not None]))
 
 
 def clip_gradient(parameters: Iterable[nn.Parameter], limit: float, norm: float) -> None:
     """Scale the gradient down to `limit` if its `norm` is greater."""
-    for alike in by_mesh(parameters):
-        clip_grads_with_norm_(alike, limit, torch.tensor(norm))
+    clip_grads_with_norm_(parameters, limit, torch.tensor(norm))

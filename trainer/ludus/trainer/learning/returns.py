@@ -21,13 +21,13 @@ from ludus.trainer.core.samples import Rollout, RolloutGroup
 def other_rewards(rewards: Sequence[float], config: ChainsConfig) -> list[float]:
     """Return for each task of a chain what the rewards of its other tasks count for it.
 
-    * `to_go`: Σ_{q > p} γ^(q − p) R_q
+    * `to_go`: Σ_{q > p} R_q
     * `chain`: Σ_{q ≠ p} R_q
     * `task`: 0
 
     Args:
         rewards: the rewards of the tasks, in order. Tasks that a sample did not reach in time are missing and count 0.
-        config: the credit, and the discount γ.
+        config: the credit.
     """
     match config.credit:
         case "task":
@@ -35,10 +35,7 @@ def other_rewards(rewards: Sequence[float], config: ChainsConfig) -> list[float]
         case "chain":
             return [math.fsum([*rewards[:own], *rewards[own + 1 :]]) for own in range(len(rewards))]
         case "to_go":
-            return [
-                math.fsum(config.discount ** (later - own) * rewards[later] for later in range(own + 1, len(rewards)))
-                for own in range(len(rewards))
-            ]
+            return [math.fsum(rewards[own + 1 :]) for own in range(len(rewards))]
 
 
 def with_chain_returns(group: RolloutGroup, config: ChainsConfig) -> RolloutGroup:

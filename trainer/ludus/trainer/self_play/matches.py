@@ -6,7 +6,7 @@ How this works:
   that of a frozen snapshot. A script of the environment needs no episode.
 * A seat whose move it is not waits here, in this process, until another seat has acted (`Table`), and not in a call of
   the environment, so that waiting costs no steps and no time limit of a call. Then it calls the tool `wait` once, which
-  shows what the others did. With `self_play.waiting = "policy"`, the policy calls that tool itself.
+  shows what the others did.
 * A match counts as a whole. If one seat fails, or a time limit of the trainer stops it, there is no winner: the
   rollouts of all its seats are unscored, and the match is played again.
 """
@@ -28,7 +28,7 @@ from ludus.gateway.token_policy import TokenPolicy
 from ludus.protocol import errors as e
 from ludus.protocol.actions import Call
 from ludus.rendering.errors import RenderingError
-from ludus.trainer.core.config import RolloutConfig, SelfPlayConfig
+from ludus.trainer.core.config import RolloutConfig
 from ludus.trainer.core.errors import EngineError, TrainerError, unwrap_exception_group
 from ludus.trainer.core.samples import Rollout, RolloutStatus
 from ludus.trainer.rollouts.groups import GroupSpec
@@ -116,7 +116,6 @@ class MatchPlayer:
     engine: PolicyEngine
     renderer: Renderer
     config: RolloutConfig
-    rules: SelfPlayConfig
     temperature: float
     persistence: int
 
@@ -169,7 +168,7 @@ class MatchPlayer:
             seed=derive_seed(draw.seed, "policy", sample, attempt, seat), temperature=self.temperature,
             persistence=self.persistence,
         )  # fmt: skip
-        waits = self.rules.waiting == "trainer" and any(tool.name == WAIT_TOOL for tool in episode.tools)
+        waits = any(tool.name == WAIT_TOOL for tool in episode.tools)
         watched = ErrorRecordingPolicy(SeatPolicy(policy, episode, table, limits, end, waits=waits))
         # Waiting takes a turn before each of the policy's own and one at the end.
         harness = Harness(2 * limits.max_turns + 2, None, limits.episode_seconds, limit=end.limit)
