@@ -154,7 +154,7 @@ class Session:
             result = await self.wire.request(method, params)
             worlds = set[str]()
             if isinstance(result, BranchWorldResult):
-                worlds |= {one.world for one in result.worlds}
+                worlds |= {world.world for world in result.worlds}
             else:
                 opened = result.episodes if isinstance(result, StartResult) else (result.episode,)
                 own = opened if member is None else opened[member : member + 1]
@@ -162,7 +162,7 @@ class Session:
                 choice = params.world if isinstance(params, StartParams) else None
                 if choice is not None and (choice.id is None or choice.branch):
                     worlds |= {one.world.id for one in own if one.world is not None}
-            await asyncio.gather(*(self.wire.request(DELETE_WORLD, DeleteWorldParams(world=one)) for one in worlds))
+            await asyncio.gather(*(self.wire.request(DELETE_WORLD, DeleteWorldParams(world=world)) for world in worlds))
         except errors.LudusError:
             # Nothing was opened, or the server will expire what was opened.
             return

@@ -53,7 +53,7 @@ class ChainTrajectory:
     @property
     def rewards(self) -> tuple[float | None, ...]:
         """The rewards of the tasks; None for those that are unscored."""
-        return tuple(one.value for one in self.tasks)
+        return tuple(task.value for task in self.tasks)
 
     @property
     def value(self) -> float | None:

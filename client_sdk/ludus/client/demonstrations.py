@@ -105,15 +105,15 @@ class Imitation:
 
     def _kept(self, trajectory: Trajectory) -> _Completion | None:
         selection, report = self._selection, self._report
-        for one in _completions([trajectory], selection, report):
-            if selection.reward is not None and one.value < selection.reward:
+        for completion in _completions([trajectory], selection, report):
+            if selection.reward is not None and completion.value < selection.reward:
                 report.left_out["low reward"] += 1
-            elif not selection.duplicates and one.key in self._seen:
+            elif not selection.duplicates and completion.key in self._seen:
                 report.left_out["duplicate"] += 1
             else:
-                self._seen.add(one.key)
+                self._seen.add(completion.key)
                 report.rows += 1
-                return one
+                return completion
         return None
 
 
@@ -173,11 +173,11 @@ def group_rows(trajectories: Iterable[Trajectory], selection: Selection, report:
     groups: dict[str, list[_Completion]] = {}
     for one in _completions(trajectories, selection, report):
         groups.setdefault(_digest(one.common), []).append(one)
-    for found in groups.values():
-        if len(found) > 1:
+    for group in groups.values():
+        if len(group) > 1:
             report.rows += 1
-            rewards = [one.value for one in found]
-            yield {**found[0].common, "completions": [one.messages for one in found], "rewards": rewards}
+            rewards = [one.value for one in group]
+            yield {**group[0].common, "completions": [one.messages for one in group], "rewards": rewards}
 
 
 def latest_of_each_policy(trajectories: Iterable[Trajectory]) -> tuple[list[Trajectory], int]:
@@ -221,7 +221,7 @@ def _completions(trajectories: Iterable[Trajectory], selection: Selection, repor
     for trajectory in trajectories:
         report.episodes += 1
         value, items = trajectory.value, trajectory.conversation
-        start = next((at for at, item in enumerate(items) if not _is_prompt(item)), len(items))
+        start = next((index for index, item in enumerate(items) if not _is_prompt(item)), len(items))
         found = None if value is None or start == len(items) else _completion(trajectory, items, start, value)
         if value is None:
             report.left_out["unscored"] += 1

@@ -270,7 +270,7 @@ class Driver:
         """Return the turn mark of each call; None for all of them if the environment does not judge turns."""
         if not self.episode.judges_turns:
             return [None] * len(calls)
-        sent = [at for at, item in enumerate(calls) if isinstance(item.call, Call)]
+        sent = [index for index, item in enumerate(calls) if isinstance(item.call, Call)]
         if not sent:
             return [None] * len(calls)
         text = replace_surrogates(spoken_text(turn.text)[:TURN_TEXT_CHARS])

@@ -34,7 +34,11 @@ class TrajectoryWriter:
             raise FileExistsError(f"{self.path} exists: resume it, overwrite it, or name another file")
         if held and resume:
             # A rollout is written after its branches, so it is done when its trunk is.
-            self.done = {one.key for one in read_trajectories(self.path) if one.scored and one.branch is None}
+            self.done = {
+                read_trajectory.key
+                for read_trajectory in read_trajectories(self.path)
+                if read_trajectory.scored and read_trajectory.branch is None
+            }
             _cut_torn_line(self.path)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         mode = os.O_WRONLY | os.O_CREAT | os.O_APPEND | (0 if resume else os.O_TRUNC)

@@ -30,8 +30,8 @@ async def starting(context: CheckContext) -> None:
 @suite.check("a group has distinct episodes with the same task and seed", "START-1")
 async def groups(context: CheckContext) -> None:
     episodes = (await context.start_group(3))["episodes"]
-    expect_equal(len({one["episode"] for one in episodes}), 3, "distinct ids")
-    expect_equal(len({(one["task"]["id"], one["seed"]) for one in episodes}), 1, "one task and one seed")
+    expect_equal(len({episode["episode"] for episode in episodes}), 3, "distinct ids")
+    expect_equal(len({(episode["task"]["id"], episode["seed"]) for episode in episodes}), 1, "one task and one seed")
 
 
 @suite.check("the episode has the requested task", "TASK-1")

@@ -115,11 +115,11 @@ async def turns_over(context: CheckContext) -> None:
 async def keys_apart(context: CheckContext) -> None:
     key = new_key()
     episodes = (await context.start_group(2, key=key))["episodes"]
-    for one in episodes:
-        reply = await context.step(one["episode"], 1, NO_TOOL, key)
+    for episode in episodes:
+        reply = await context.step(episode["episode"], 1, NO_TOOL, key)
         if reply.result is None:
             raise ConformanceFailure(f"a key that another episode used is refused with {reply.code}: {reply.message}")
-        expect_equal(await context.count_steps(one["episode"]), 1, "steps of each episode")
+        expect_equal(await context.count_steps(episode["episode"]), 1, "steps of each episode")
 
 
 @suite.check("an answer is graded once, and a repeated request gets the same grade", "KEY-2", negative=True)

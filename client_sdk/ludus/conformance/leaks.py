@@ -47,7 +47,7 @@ def find_private(value: Any, hidden: Mapping[str, Any], path: str = "") -> str |
     if isinstance(value, Mapping):
         inside = [(f"{path}.{key}", inner) for key, inner in value.items()]
     else:
-        inside = [(f"{path}[{at}]", inner) for at, inner in enumerate(value if isinstance(value, list) else ())]
+        inside = [(f"{path}[{index}]", inner) for index, inner in enumerate(value if isinstance(value, list) else ())]
     for here, inner in inside:
         if found := find_private(inner, hidden, here):
             return found

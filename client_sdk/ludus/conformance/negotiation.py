@@ -125,7 +125,7 @@ async def across_wires(context: CheckContext) -> None:
     wires = [context.through("channel")] if "channel" in context.target.controls else []
     wires += [context, context.through("legacy") if context.offers(Module.INITIALIZE) else context]
     key, step_key = new_key(), new_key()
-    begun = [await one.start_group(1, key=key) for one in wires]
+    begun = [await wire.start_group(1, key=key) for wire in wires]
     ids = {group["episodes"][0]["episode"] for group in begun}
     expect(
         len(ids) == 1,
@@ -133,7 +133,7 @@ async def across_wires(context: CheckContext) -> None:
     )
     episode = ids.pop()
     call = context.some_call(begun[0]["episodes"][0])
-    replies = [await one.step(episode, 1, call, step_key) for one in wires]
+    replies = [await wire.step(episode, 1, call, step_key) for wire in wires]
     for reply in replies[1:]:
         expect_equal(
             (reply.result, reply.code), (replies[0].result, replies[0].code), "the step repeated over another transport"

@@ -38,18 +38,20 @@ async def seats(context: CheckContext) -> None:
     group = await context.start_group(2, seats="all")
     read("episodes/start", group)
     episodes = group["episodes"]
-    expect_equal([one["seat"] for one in episodes], names * 2, "the seats of two matches")
-    matches = [one["match"] for one in episodes]
+    expect_equal([episode["seat"] for episode in episodes], names * 2, "the seats of two matches")
+    matches = [episode["match"] for episode in episodes]
     expect_equal(matches, [matches[0]] * len(names) + [matches[-1]] * len(names), "the matches of the episodes")
     expect(matches[0] != matches[-1], "two matches have one id")
-    await _play(context, [one["episode"] for one in episodes[: len(names)]])
+    await _play(context, [episode["episode"] for episode in episodes[: len(names)]])
 
 
 async def _play(context: CheckContext, episodes: list[str]) -> None:
     """Take a step in one seat of a match, then leave the match from it."""
     first, *others = episodes
     await context.step(first, 1, NO_TOOL)
-    expect_equal([await context.count_steps(one) for one in episodes], [1] + [0] * len(others), "steps of the seats")
+    expect_equal(
+        [await context.count_steps(episode) for episode in episodes], [1] + [0] * len(others), "steps of the seats"
+    )
     await context.refused(4220, "episodes/fork", episode=others[0], key=new_key())
     await context.must("episodes/close", episode=first)
     for one in others:

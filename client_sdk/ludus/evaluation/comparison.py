@@ -170,15 +170,19 @@ def _seeds(a: Cell, b: Cell) -> bool:
     """Return whether any episode that both have had another seed."""
     if not (a.seeded and b.seeded):
         return False
-    first = {(task.task, one.sample): one.seed for task in a.tasks for one in task.episodes}
-    return any(first.get((task.task, one.sample), one.seed) != one.seed for task in b.tasks for one in task.episodes)
+    first = {(task.task, episode.sample): episode.seed for task in a.tasks for episode in task.episodes}
+    return any(
+        first.get((task.task, episode.sample), episode.seed) != episode.seed
+        for task in b.tasks
+        for episode in task.episodes
+    )
 
 
 def _means(cell: Cell, success_at: float | None) -> dict[str, float]:
     """Return the mean reward of each task, or with `success_at` its share of successes."""
     found: dict[str, float] = {}
     for task in cell.tasks:
-        values = [one.reward for one in task.episodes if one.reward is not None]
+        values = [episode.reward for episode in task.episodes if episode.reward is not None]
         if success_at is not None:
             values = [float(value >= success_at - SUCCESS_TOLERANCE) for value in values]
         if values:

@@ -84,8 +84,8 @@ def cell_figures(
         pass_at={k: one for k, (one, _) in passes.items() if one is not None},
         pass_hat={k: one for k, (_, one) in passes.items() if one is not None},
         components={
-            name: ComponentFigures(mean=one.mean, episodes=one.count, weight=one.weight)
-            for name, one in summary.components.items()
+            name: ComponentFigures(mean=component.mean, episodes=component.count, weight=component.weight)
+            for name, component in summary.components.items()
         },
         ends=summary.end_reasons,
         steps=summary.steps,
@@ -151,7 +151,7 @@ def group_by_task(episodes: Sequence[Trajectory]) -> dict[str, list[Trajectory]]
 def task_means(by_task: Mapping[str, Sequence[Trajectory]]) -> dict[str, float]:
     """Return the mean reward of each task that has a scored episode."""
     values = {task: [one.value for one in many if one.value is not None] for task, many in by_task.items()}
-    return {task: math.fsum(known) / len(known) for task, known in values.items() if known}
+    return {task: math.fsum(value) / len(value) for task, value in values.items() if value}
 
 
 def tokens_of(episodes: Sequence[Trajectory]) -> Tokens | None:
@@ -159,7 +159,7 @@ def tokens_of(episodes: Sequence[Trajectory]) -> Tokens | None:
     usages = [usage for one in episodes if (usage := _usage(one)) is not None]
     if not usages:
         return None
-    started = sum(bool(one.turns) for one in episodes)
+    started = sum(bool(episode.turns) for episode in episodes)
     return Tokens(
         input=sum(given for given, _ in usages),
         output=sum(taken for _, taken in usages),

@@ -361,7 +361,7 @@ def open_again(path: Path) -> list[Trajectory]:
 
 
 def _is_finished(cell: Cell, probes: int) -> bool:
-    whole = all(one.episodes == one.planned for one in cell.probes)
+    whole = all(probe.episodes == probe.planned for probe in cell.probes)
     return cell.problem is None and cell.episodes == cell.planned and len(cell.probes) == probes and whole
 
 

@@ -96,7 +96,7 @@ def student_p(t: float, freedom: int) -> float:
 
 def holm(values: Sequence[float | None]) -> list[float | None]:
     """Return p-values that are adjusted for the number of comparisons (Holm 1979); None stays None."""
-    known = sorted((value, place) for place, value in enumerate(values) if value is not None)
+    known = sorted((value, index) for index, value in enumerate(values) if value is not None)
     adjusted: list[float | None] = [None] * len(values)
     highest = 0.0
     for rank, (value, place) in enumerate(known):

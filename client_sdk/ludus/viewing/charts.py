@@ -125,8 +125,8 @@ def _stack(curves: Curves, title: str) -> str:
     """Draw areas that sum to 1 at every step."""
     steps = sorted({step for points in curves.values() for step, _ in points})
     values = [dict(points) for points in curves.values()]
-    totals = {step: sum(own.get(step, 0.0) for own in values) or 1.0 for step in steps}
-    shares = [_thin([(step, own.get(step, 0.0) / totals[step]) for step in steps]) for own in values]
+    totals = {step: sum(value.get(step, 0.0) for value in values) or 1.0 for step in steps}
+    shares = [_thin([(step, value.get(step, 0.0) / totals[step]) for step in steps]) for value in values]
     scale, drawn = _Scale(steps[0], max(steps[-1], steps[0] + 1), 0.0, 1.0), ""
     below = [(step, 0.0) for step, _ in shares[0]]
     for n, own in enumerate(shares):

@@ -62,7 +62,9 @@ def _facts(results: EvaluationResults) -> Iterator[str]:
 def _sections(results: EvaluationResults) -> Iterator[str]:
     cells = results.cells
     if problems := list(results.problems()):
-        yield page.section("Missing", "".join(f'<p class="bad small">{page.escape(one)}</p>' for one in problems))
+        yield page.section(
+            "Missing", "".join(f'<p class="bad small">{page.escape(problem)}</p>' for problem in problems)
+        )
     about = "Mean over tasks with its 95 % interval, clustered by task. Unscored episodes count in no mean."
     yield page.section("Reward", _intervals(cells) + _overview(cells), about)
     if results.samples > 1:
@@ -137,13 +139,18 @@ def _probe(cell: Cell, probe: ProbeFigures) -> tuple[object, ...]:
 def _details(cell: Cell) -> str:
     parts = []
     if cell.causes:
-        rows = [(one.count, one.kind, one.message) for one in cell.causes]
+        rows = [(cause.count, cause.kind, cause.message) for cause in cell.causes]
         parts.append(page.table(("unscored", "what broke", "why"), rows))
     parts.append(page.table(("end", "episodes"), cell.ends.items()))
     if cell.components:
         rows_of_parts = [
-            (name, f"{one.mean:z.4g}", "differs" if one.weight is None else f"{one.weight:zg}", one.episodes)
-            for name, one in cell.components.items()
+            (
+                name,
+                f"{component.mean:z.4g}",
+                "differs" if component.weight is None else f"{component.weight:zg}",
+                component.episodes,
+            )
+            for name, component in cell.components.items()
         ]
         parts.append(page.table(("component", "mean", "weight", "episodes"), rows_of_parts))
     tasks = sorted(cell.tasks, key=_reward_of)
@@ -158,12 +165,12 @@ def _details(cell: Cell) -> str:
 
 
 def _task(task: TaskFigures) -> tuple[str, str, str]:
-    rewards = " ".join("unscored" if one.reward is None else f"{one.reward:zg}" for one in task.episodes)
-    return task.task, rewards, ", ".join(dict.fromkeys(one.end for one in task.episodes))
+    rewards = " ".join("unscored" if episode.reward is None else f"{episode.reward:zg}" for episode in task.episodes)
+    return task.task, rewards, ", ".join(dict.fromkeys(episode.end for episode in task.episodes))
 
 
 def _reward_of(task: TaskFigures) -> float:
-    known = [one.reward for one in task.episodes if one.reward is not None]
+    known = [episode.reward for episode in task.episodes if episode.reward is not None]
     return math.fsum(known) / len(known) if known else -math.inf
 
 

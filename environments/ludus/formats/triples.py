@@ -90,7 +90,7 @@ class Graph:
         path: list[Hop] = []
         seen = {start}
         for _ in range(hops):
-            ways = [one for one in self._ways(here) if one.to not in seen]
+            ways = [way for way in self._ways(here) if way.to not in seen]
             if not ways:
                 return None
             step = rng.choice(ways)
@@ -330,7 +330,7 @@ def _fact(row: Any, place: str) -> tuple[str, str, str]:
     values = [row.get(name) for name in _FIELDS] if isinstance(row, dict) else row
     if not isinstance(values, list) or len(values) != 3:
         raise AuthoringError(f"{place} is no fact, which has a subject, a relation and an object: {str(row)[:80]!r}")
-    texts = [" ".join(one.split()) if isinstance(one, str) else "" for one in values]
+    texts = [" ".join(value.split()) if isinstance(value, str) else "" for value in values]
     for name, text in zip(_FIELDS, texts, strict=True):
         if not 1 <= len(text) <= _LONGEST or not text.isprintable() or "|" in text:
             raise AuthoringError(f"{place}: its {name} must be text of 1 to {_LONGEST} characters without |")

@@ -89,7 +89,7 @@ class Backtranslating:
         self._actor = actor
         self._writer = writer
         self._seed = seed
-        self._split = next((name for name, one in published.splits.items() if one.type == "train"), "")
+        self._split = next((name for name, split in published.splits.items() if split.type == "train"), "")
         if not self._split:
             raise InvalidParams(f"{published.name} has no split for training to start tasks from")
 

@@ -130,7 +130,7 @@ async def installed(provider: Any, wheel: bytes) -> AsyncIterator[tuple[Sandbox,
     async with await provider.create(given) as box:
         with zipfile.ZipFile(io.BytesIO(wheel)) as archive:
             entries = [one for one in archive.infolist() if not one.is_dir()]
-            if len(entries) > _MOST_FILES or sum(one.file_size for one in entries) > _LARGEST_WHEEL:
+            if len(entries) > _MOST_FILES or sum(entry.file_size for entry in entries) > _LARGEST_WHEEL:
                 raise InvalidParams(f"the wheel has more than {_MOST_FILES} files, or more than {_LARGEST_WHEEL} bytes")
             for one in entries:
                 await box.write(f"{_SITE}/{one.filename}", archive.read(one))
@@ -143,9 +143,9 @@ async def _validated(box: Sandbox, variables: dict[str, str], target: str) -> tu
     checked = await box.run(command, env=variables)
     try:
         reports: list[dict[str, Any]] = json.loads(checked.text)
-        checks = [(one["environment"], check) for one in reports for check in one["checks"]]
+        checks = [(report["environment"], check) for report in reports for check in report["checks"]]
         bad = [(name, check) for name, check in checks if check["status"] not in ("passed", "skipped")]
-        passed = bool(reports) and all(one["passed"] for one in reports)
+        passed = bool(reports) and all(report["passed"] for report in reports)
     except (ValueError, KeyError, TypeError):
         return "validate", output(checked)
     if passed and not bad and checked.ok:
@@ -185,9 +185,9 @@ async def calibrate_package(
                     samples=samples, seed=seed if info.seedable else None, concurrency=4, retries=1,
                     harness=Harness(max_turns=_TURNS, episode_seconds=120.0),
                 )  # fmt: skip
-                values = [one.value for one in plays if one.value is not None]
+                values = [play.value for play in plays if play.value is not None]
                 unscored = len(plays) - len(values)
-                note = next((one.failure.message for one in plays if one.value is None and one.failure), None)
+                note = next((play.failure.message for play in plays if play.value is None and play.failure), None)
         except (LudusError, OSError, StopIteration, ValueError) as error:
             note = f"the environment could not be played: {error}"[:300]
     passes = sum(value >= top - SUCCESS_TOLERANCE for value in values)

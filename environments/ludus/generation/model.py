@@ -269,7 +269,7 @@ class Writer:
         conversation = Conversation(
             environment="generate", task=TaskRow(id="generate", split="train", index=0, fields={}), seed=self._seed,
             sample=0, turn=1, tools=(), gradable=True,
-            items=tuple(text_message(one.role, one.text) for one in messages),
+            items=tuple(text_message(message.role, message.text) for message in messages),
         )  # fmt: skip
         try:
             turn = await self._policy(conversation)
@@ -368,13 +368,13 @@ def counted_usage(turn: Turn) -> Usage | None:
 
 def request_digest(model: str, messages: Sequence[Message]) -> str:
     """Return the SHA-256 of a request, as 16 hexadecimal digits."""
-    text = json.dumps([model, *([one.role, one.text] for one in messages)], ensure_ascii=False)
+    text = json.dumps([model, *([message.role, message.text] for message in messages)], ensure_ascii=False)
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16]
 
 
 def estimate(messages: Sequence[Message]) -> int:
     """Return about how many tokens a request has; rather too many."""
-    return tokens_of("".join(one.text for one in messages))
+    return tokens_of("".join(message.text for message in messages))
 
 
 def tokens_of(text: str) -> int:

@@ -106,15 +106,15 @@ class Judge:
                     "`oracle(cls, task)` in its class"
                 )
             found |= await self._solvable(target)
-            left = [one for one in candidates if one.task.id not in found]
+            left = [candidate for candidate in candidates if candidate.task.id not in found]
             found |= await self._not_free(target, left)
-        left = [one for one in candidates if one.task.id not in found]
+        left = [candidate for candidate in candidates if candidate.task.id not in found]
         found |= await self._validated(left)
-        left = [one for one in candidates if one.task.id not in found]
+        left = [candidate for candidate in candidates if candidate.task.id not in found]
         if self.band is not None and left:
             async with self._served(left) as target:
                 found |= await self._calibrated(target, self.band)
-        return {one.task.id: found.get(one.task.id) for one in candidates}
+        return {candidate.task.id: found.get(candidate.task.id) for candidate in candidates}
 
     @asynccontextmanager
     async def _served(self, candidates: Sequence[Candidate]) -> AsyncIterator[ValidationTarget]:
@@ -137,10 +137,10 @@ class Judge:
         """Write the candidates into the folder for them, and return what `ludus serve` takes for it."""
         rows = [
             TaskRecord(
-                id=one.task.id, fields=whole_fields(one.task),
-                provenance=Provenance(mode="propose", number=one.number, seed=self.seed),
+                id=candidate.task.id, fields=whole_fields(candidate.task),
+                provenance=Provenance(mode="propose", number=candidate.number, seed=self.seed),
             )
-            for one in candidates
+            for candidate in candidates
         ]  # fmt: skip
         kind = self.manifest.splits[self.split]
         update = {"source": portable(self.source, self.staging), "splits": {self.split: kind}}
@@ -189,7 +189,7 @@ class Judge:
         found: dict[str, Rejection] = {}
         checks = tuple(self.checks)
         for _ in range(_ROUNDS):
-            left = [one for one in candidates if one.task.id not in found]
+            left = [candidate for candidate in candidates if candidate.task.id not in found]
             if not left or not checks:
                 return found
             source = self._stage(left)
@@ -218,7 +218,11 @@ class Judge:
                 )
             found |= named
             checks = tuple(verdict.kind for verdict in failing)
-        rest = {one.task.id: Rejection("validate", ", ".join(checks)) for one in candidates if one.task.id not in found}
+        rest = {
+            candidate.task.id: Rejection("validate", ", ".join(checks))
+            for candidate in candidates
+            if candidate.task.id not in found
+        }
         return found | rest
 
     async def _calibrated(self, target: ValidationTarget, band: Band) -> dict[str, Rejection | Calibrated]:

@@ -149,8 +149,8 @@ class Proposing:
             detail = truncate(" ".join(reply.text.split()), 200)
             yield Rejected(number, Rejection(kinds.get(reply.finish, "malformed"), detail), reply.text)
             return
-        for place, proposal in enumerate(found[: self.per_request]):
-            made = candidate_of(self._published, f"generated-{number}-{place}", number, proposal)
+        for index, proposal in enumerate(found[: self.per_request]):
+            made = candidate_of(self._published, f"generated-{number}-{index}", number, proposal)
             if isinstance(made, Task):
                 yield Candidate(number, made, self._writer.name, reply.digest)
             else:

@@ -118,7 +118,7 @@ class RunReport(_Part):
                 found.append(f"  {one.name:<18} {one.passed:>5} of {one.seen:<5} pass")
         for reason, count in sorted((self.rejected | self.replies_without_task).items(), key=lambda one: -one[1]):
             found.append(f"  {count:>5} × {reason}: {REASONS[reason]}")
-            found += [f"          {one.detail}" for one in self.examples if one.reason == reason][:1]
+            found += [f"          {example.detail}" for example in self.examples if example.reason == reason][:1]
         found.append(f"  {self.spending.line()}, {self.seconds:.0f} s")
         if self.stopped is not None:
             found.append(f"  stopped: {self.stopped}")

@@ -265,13 +265,13 @@ class _Loop:
                 fresh.add(one.task, "generated", one.task.id)
                 candidates.append(one)
         verdicts = await self._judged(candidates)
-        for one in candidates:
-            verdict = verdicts[one.task.id]
+        for candidate in candidates:
+            verdict = verdicts[candidate.task.id]
             if isinstance(verdict, Rejection):
-                self._reject(one, verdict)
+                self._reject(candidate, verdict)
             elif len(self.kept) < self.run.count:
-                self.kept.append(one.with_calibration(verdict))
-                self._known.add(one.task, "generated", one.task.id)
+                self.kept.append(candidate.with_calibration(verdict))
+                self._known.add(candidate.task, "generated", candidate.task.id)
             else:
                 self.proposed -= 1  # it is not needed
 
@@ -291,11 +291,14 @@ class _Loop:
     async def _judged(self, candidates: Sequence[Candidate]) -> dict[str, Rejection | Calibrated | None]:
         """Return the verdicts on candidates, from the journal where it has them."""
         found: dict[str, Rejection | Calibrated | None] = {}
-        keys = {one.task.id: f"{one.task.id}:{content_digest(whole_fields(one.task))}" for one in candidates}
-        for one in candidates:
-            if (known := self.journal.get("verdict", keys[one.task.id])) is not None:
-                found[one.task.id] = _read_verdict(self.journal, known)
-        left = [one for one in candidates if one.task.id not in found]
+        keys = {
+            candidate.task.id: f"{candidate.task.id}:{content_digest(whole_fields(candidate.task))}"
+            for candidate in candidates
+        }
+        for candidate in candidates:
+            if (known := self.journal.get("verdict", keys[candidate.task.id])) is not None:
+                found[candidate.task.id] = _read_verdict(self.journal, known)
+        left = [candidate for candidate in candidates if candidate.task.id not in found]
         for start in range(0, len(left), _MOST):
             judged = await self.judge.judge(left[start : start + _MOST])
             band = self.judge.band

@@ -290,14 +290,14 @@ def _overlapping(long: list[tuple[_Problem, tuple[str, ...]]], known: set[tuple[
     runs = [frozenset(zip(words, words[1:], words[2:], strict=False)) for _, words in long]
     holders: dict[tuple[str, ...], list[int]] = defaultdict(list)
     found: list[Evidence] = []
-    for place, (problem, _) in enumerate(long):
+    for index, (problem, _) in enumerate(long):
         shared: Counter[int] = Counter()
-        for run in runs[place]:
+        for run in runs[index]:
             if len(holders[run]) < 50:
                 shared.update(holders[run])
-                holders[run].append(place)
+                holders[run].append(index)
         for other, count in shared.most_common(3):
-            union = len(runs[place]) + len(runs[other]) - count
+            union = len(runs[index]) + len(runs[other]) - count
             earlier = long[other][0]
             if count / union >= ALIKE and earlier.split != problem.split and (problem.split, problem.task) not in known:
                 found.append(_pair_evidence(problem, earlier))

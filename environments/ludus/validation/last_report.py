@@ -37,7 +37,8 @@ class RecordedEpisode(BaseModel):
     def script(self) -> Script:
         """Return its actions, to be played again."""
         actions: list[Action] = [
-            Answer(one["answer"]) if "answer" in one else Call(one["tool"], one["arguments"]) for one in self.actions
+            Answer(action["answer"]) if "answer" in action else Call(action["tool"], action["arguments"])
+            for action in self.actions
         ]
         return Script(self.split, self.task, self.seed, tuple(actions), "last report")
 

@@ -203,7 +203,7 @@ async def leakage(target: ValidationTarget) -> AsyncIterator[Problem]:
     if target.local is None and not long_secrets:
         raise NotApplicable(target.no_class_reason)
     plays = await _gather(target)
-    texts = {key: _read(found) for key, found in plays.items()}
+    texts = {key: _read(play) for key, play in plays.items()}
     if shown := _secrets_shown(long_secrets, plays):
         yield error("secrets of the episode are shown to the policy: keep them out of what it reads", shown)
     if target.local is None:

@@ -104,9 +104,9 @@ def other_forms(answer: str) -> Iterator[tuple[Freedom, str, str]]:
         if abs(int(value)) >= 1000 and not value.lstrip("-").startswith("0"):
             yield "value", "with thousands separators", whole(f"{label}{int(value):,}")
     elif _WORDS.fullmatch(value):
-        for other in dict.fromkeys((value.lower(), value.upper(), value.capitalize())):
-            if other != value:
-                yield "case", f"as {other!r}", whole(label + other)
+        for fromkey in dict.fromkeys((value.lower(), value.upper(), value.capitalize())):
+            if fromkey != value:
+                yield "case", f"as {fromkey!r}", whole(label + fromkey)
     if time := _TIME.fullmatch(value):
         yield "value", "with another zero before the hour", whole(f"{label}{'' if time[1] else '0'}{time[2]}:{time[3]}")
     items = [item.strip() for item in value.split(",")]

@@ -87,7 +87,7 @@ class Report(checks.Report[Verdict]):
     @property
     def findings(self) -> tuple[Finding, ...]:
         """All findings that are not waived, errors first."""
-        found = [finding for one in self.verdicts if one.status != "waived" for finding in one.findings]
+        found = [finding for verdict in self.verdicts if verdict.status != "waived" for finding in verdict.findings]
         return tuple(sorted(found, key=lambda finding: finding.severity))
 
     def as_json(self) -> dict[str, Any]:

@@ -139,7 +139,7 @@ async def reward_range(target: ValidationTarget) -> AsyncIterator[Problem]:
     for row in () if farmed else target.sample_tasks(RANGE_TASKS):
         await _play_more_than_needed(target, row)
     tricks = [one for one in target.outside if not (one.policy == "repetition" and _REPETITION in target.failed)]
-    outside += {(one.split, one.task, one.policy): one for one in tricks}.values()
+    outside += {(trick.split, trick.task, trick.policy): trick for trick in tricks}.values()
     if outside:
         yield error(
             "total rewards are outside of the declared `reward_range`: correct the reward or the range", outside

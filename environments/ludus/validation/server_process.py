@@ -280,7 +280,7 @@ async def _address(server: ServerProcess, process: asyncio.subprocess.Process) -
 def _refusal(log: Sequence[dict[str, Any]], code: int | None) -> AuthoringError:
     """Return the error for a server that ended before it listened, from the last lines of its log."""
     lines = [str(line.get("message", "")) for line in log]
-    last = max((at for at, line in enumerate(lines) if line.startswith(_COMMAND_ERROR)), default=None)
+    last = max((index for index, line in enumerate(lines) if line.startswith(_COMMAND_ERROR)), default=None)
     if last is None:
         message, trace = " ".join(lines[-20:]).strip(), []
     else:

@@ -33,8 +33,10 @@ class Script:
     def as_json(self) -> tuple[dict[str, Any], ...]:
         """Return the actions as JSON values."""
         return tuple(
-            {"tool": one.tool, "arguments": one.arguments} if isinstance(one, Call) else {"answer": one.text}
-            for one in self.actions
+            {"tool": action.tool, "arguments": action.arguments}
+            if isinstance(action, Call)
+            else {"answer": action.text}
+            for action in self.actions
         )
 
 

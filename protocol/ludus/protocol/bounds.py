@@ -107,12 +107,12 @@ def footprint(arguments: Mapping[str, Any], maximum: int = MAX_CALL_VALUES) -> i
         raise TooComplex(f"they hold more than {maximum} values")
     size = getsizeof(arguments)
     level: list[Any] = []
-    for name, one in arguments.items():
+    for name, argument in arguments.items():
         size += name.__sizeof__()
-        if type(one) in _PLAIN:
-            size += one.__sizeof__()
+        if type(argument) in _PLAIN:
+            size += argument.__sizeof__()
         else:
-            level.append(one)
+            level.append(argument)
     depth = 2
     while level:
         depth += 1

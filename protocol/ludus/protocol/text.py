@@ -162,7 +162,7 @@ def _find_problem(value: object, name: str, finite: bool) -> str | None:
                 return f"{where} has a name that holds a lone surrogate, which is not a character"
             waiting.extend((inner, f"{where}.{key}") for key, inner in islice(item.items(), _SEARCHED))
         elif isinstance(item, (list, tuple)):
-            waiting.extend((inner, f"{where}.{at}") for at, inner in enumerate(islice(item, _SEARCHED)))
+            waiting.extend((inner, f"{where}.{index}") for index, inner in enumerate(islice(item, _SEARCHED)))
     return f"{name} holds a lone surrogate or a number that is not finite, or is nested too deeply"
 
 

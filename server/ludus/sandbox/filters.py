@@ -133,7 +133,7 @@ def assemble(*, counted: bool, own_user: bool, network: bool) -> bytes:
     local = [(_JEQ, 1, 0, _FAMILIES[0]), others]
     program += _on(_SOCKETPAIR[column], 0, local)
     stream = [(_LOAD, 0, 0, _ARGUMENT + 8), (_AND, 0, 0, _TYPE_MASK), (_JEQ, 1, 0, _STREAM), others]
-    internet = [(_JEQ, len(_FAMILIES) - at, 0, family) for at, family in enumerate(_FAMILIES[1:], start=1)]
+    internet = [(_JEQ, len(_FAMILIES) - index, 0, family) for index, family in enumerate(_FAMILIES[1:], start=1)]
     # AF_UNIX is allowed whatever the type: jump past the other families, their refusal, and the check of the type.
     program += _on(_SOCKET[column], 0, [(_JEQ, len(internet) + 1 + len(stream), 0, _FAMILIES[0]),
                                         *internet, others, *stream])  # fmt: skip
@@ -144,7 +144,7 @@ def assemble(*, counted: bool, own_user: bool, network: bool) -> bytes:
 def _among(values: tuple[int, ...]) -> list[tuple[int, int, int, int]]:
     """Return tests that continue with the next instruction if the loaded value is one of these, and skip it if not."""
     last = len(values) - 1
-    return [(_JEQ, last - at, int(at == last), value) for at, value in enumerate(values)]
+    return [(_JEQ, last - index, int(index == last), value) for index, value in enumerate(values)]
 
 
 def _on_memory(column: int, *, counted: bool) -> list[tuple[int, int, int, int]]:

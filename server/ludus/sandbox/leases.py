@@ -128,7 +128,9 @@ class Sandboxes:
         """Close every sandbox of every provider."""
         self._closed = True
         providers, self._providers = self._providers, {}
-        for outcome in await asyncio.gather(*(one.aclose() for one in providers.values()), return_exceptions=True):
+        for outcome in await asyncio.gather(
+            *(provider.aclose() for provider in providers.values()), return_exceptions=True
+        ):
             if isinstance(outcome, BaseException):
                 log.error("closing a sandbox provider failed", exc_info=outcome)
 

@@ -60,7 +60,7 @@ def python_function(spec: ToolSpec, call: Callable[[str, dict[str, Any]], R]) ->
     function.__name__ = function.__qualname__ = spec.name
     function.__doc__ = _docstring(spec, root["properties"])
     function.__signature__ = signature  # type: ignore[attr-defined]
-    function.__annotations__ = {name: one.annotation for name, one in signature.parameters.items()}
+    function.__annotations__ = {name: parameter.annotation for name, parameter in signature.parameters.items()}
     return function
 
 

@@ -104,7 +104,7 @@ class MixFile(MixPart):
 
     def mixer_sources(self) -> tuple[Source, ...]:
         """Return the sources as the mixer takes them."""
-        return tuple(Source(one.title, one.weight, one.stage) for one in self.sources)
+        return tuple(Source(source.title, source.weight, source.stage) for source in self.sources)
 
     def address(self, source: MixSource, served: str | None = None) -> str:
         """Return the address of a source's server.

@@ -177,8 +177,8 @@ class Mixer:
         return {one: share * weight / total for one, weight in weights.items()}
 
     def _stage_shares(self) -> dict[str, float]:
-        now = {one.label: self._base[one.label] for one in self.sources if one.stage == self.stage}
-        before = {one.label: self._base[one.label] for one in self.sources if one.stage < self.stage}
+        now = {source.label: self._base[source.label] for source in self.sources if source.stage == self.stage}
+        before = {source.label: self._base[source.label] for source in self.sources if source.stage < self.stage}
         rehearsal = self.policy.stages.rehearsal if before else 0.0
         found = dict.fromkeys(self._base, 0.0) | self._split(1 - rehearsal, now)
         return found | (self._split(rehearsal, before) if before else {})

@@ -96,7 +96,7 @@ class SourceRecord:
 
     def state(self) -> dict[str, Any]:
         """Return the record, JSON-ready."""
-        averages = {name: [one.total, one.weight] for name, one in self._averages().items()}
+        averages = {name: [average.total, average.weight] for name, average in self._averages().items()}
         counts = {name: getattr(self, name) for name in _COUNTS}
         return {**counts, **averages, "recent": list(self.recent), "last": self.last}
 
@@ -104,8 +104,8 @@ class SourceRecord:
     def load(cls, state: dict[str, Any]) -> SourceRecord:
         """Return the record of a `state()`."""
         found = cls(**{name: state[name] for name in _COUNTS}, recent=deque(state["recent"]), last=state["last"])
-        for name, one in found._averages().items():
-            one.total, one.weight = state[name]
+        for name, average in found._averages().items():
+            average.total, average.weight = state[name]
         return found
 
     def _averages(self) -> dict[str, Average]:

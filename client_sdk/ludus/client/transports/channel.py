@@ -110,7 +110,9 @@ class ChannelWire:
     async def close(self) -> None:
         """Close all connections. Closing twice is no error."""
         self._routed = False  # so that nothing opens another one
-        await asyncio.gather(self._general.close(), self._mcp.close(), *(one.close() for one in self._workers.values()))
+        await asyncio.gather(
+            self._general.close(), self._mcp.close(), *(worker.close() for worker in self._workers.values())
+        )
 
     def _of_worker(self, worker: str, path: str) -> ChannelConnection:
         connection = self._workers.get(worker)

@@ -61,14 +61,14 @@ def levels_of(
         InvalidParams: there is no field or component `by`; the message lists the existing ones.
     """
     for name in USUAL_FIELDS if by is None else (by,):
-        values = {task: _field(one.task.fields, name) for task, one in rows.items()}
+        values = {task: _field(row.task.fields, name) for task, row in rows.items()}
         if any(value is not _MISSING for value in values.values()):
             return Levels(name, *_grouped(values))
     if by is None:
         return Levels(MEASURED, _quarters(scored, passed), ordered=True, halved=True)
     components = _components(scored, by)
     if not components:
-        fields = sorted({name for one in rows.values() for name in one.task.fields})
+        fields = sorted({name for row in rows.values() for name in row.task.fields})
         parts = sorted({name for many in scored.values() for one in many for name in _parts(one)})
         raise InvalidParams(
             f"tasks cannot be grouped by {by!r}: it is neither a public field ({', '.join(fields) or 'none here'}) "
@@ -159,4 +159,4 @@ def _quarters(scored: Mapping[str, Sequence[Trajectory]], passed: Callable[[Traj
     names = [f"{place + 1} of {count}" for place in range(count)]
     if count > 1:
         names[0], names[-1] = f"{names[0]} (easiest)", f"{names[-1]} (hardest)"
-    return {name: ordered[edges[place] : edges[place + 1]] for place, name in enumerate(names)}
+    return {name: ordered[edges[index] : edges[index + 1]] for index, name in enumerate(names)}

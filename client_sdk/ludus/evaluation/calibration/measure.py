@@ -219,7 +219,7 @@ def calibrate(
     levels = levels_of(scored, rows, by, lambda one: _passed(one, least))
     named = {} if levels.halved else {task: level for level, names in levels.tasks.items() for task in names}
     figures = tuple(_task(many, named.get(task), least, low, high) for task, many in tasks.items())
-    counts = {one.task: (one.attempts, one.passes) for one in figures if one.attempts}
+    counts = {figure.task: (figure.attempts, figure.passes) for figure in figures if figure.attempts}
     rate, interval = _rate(list(counts.values()))
     flat = [one for many in scored.values() for one in many]
     return Calibration(
@@ -245,7 +245,10 @@ def origin_of(trajectories: Sequence[Trajectory]) -> Origin:
     """
     if not trajectories:
         raise InvalidParams("there is no trajectory to calibrate from")
-    origins = {Origin(one.environment, one.environment_version, one.split, one.policy) for one in trajectories}
+    origins = {
+        Origin(trajectory.environment, trajectory.environment_version, trajectory.split, trajectory.policy)
+        for trajectory in trajectories
+    }
     for name, different in zip(Origin._fields, map(set, zip(*origins, strict=True)), strict=True):
         if len(different) > 1:
             raise InvalidParams(
@@ -317,9 +320,11 @@ def _rate(counts: Sequence[tuple[int, int]]) -> tuple[float | None, Interval | N
 
 
 def _band(figures: Sequence[TaskFigures], low: float, high: float) -> BandFigures:
-    rates = [one.pass_rate for one in figures if one.pass_rate is not None]
+    rates = [figure.pass_rate for figure in figures if figure.pass_rate is not None]
     inside = sum(low <= rate <= high for rate in rates)
-    estimate, interval = share_within([(one.attempts, one.passes) for one in figures if one.attempts], low, high)
+    estimate, interval = share_within(
+        [(figure.attempts, figure.passes) for figure in figures if figure.attempts], low, high
+    )
     return BandFigures(
         low=low,
         high=high,

@@ -69,7 +69,7 @@ def share_within(seen: Sequence[Seen], low: float, high: float) -> tuple[float, 
 def _estimate(
     counts: Mapping[Seen, int], kinds: Sequence[Seen], likelihoods: Sequence[Sequence[float]], within: Sequence[float]
 ) -> float:
-    there = [place for place, kind in enumerate(kinds) if counts.get(kind)]
+    there = [index for index, kind in enumerate(kinds) if counts.get(kind)]
     rows = [likelihoods[place] for place in there]
     columns = list(zip(*rows, strict=True))
     total = sum(counts.values())

@@ -140,13 +140,13 @@ class TaskConfig(BaseModel):
     @property
     def artifact_paths(self) -> tuple[str, ...]:
         """The paths that a separate verifier gets: `/logs/artifacts`, and those of the file."""
-        named = [one if isinstance(one, str) else one.source for one in self.artifacts]
+        named = [artifact if isinstance(artifact, str) else artifact.source for artifact in self.artifacts]
         return tuple(dict.fromkeys(["/logs/artifacts", *(path.rstrip("/") or "/" for path in named)]))
 
     @property
     def services(self) -> set[str]:
         """The containers that the file names, other than the agent's own."""
-        named = [one.service for one in self.artifacts if isinstance(one, ArtifactConfig)]
+        named = [artifact.service for artifact in self.artifacts if isinstance(artifact, ArtifactConfig)]
         return {name for name in [*named, *(hook.service for hook in self.verifier.collect)] if name} - {"main"}
 
 

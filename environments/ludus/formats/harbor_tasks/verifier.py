@@ -86,7 +86,9 @@ async def copy_artifacts(source: Sandbox, target: Sandbox, folder: HarborFolder,
         with tarfile.open(fileobj=io.BytesIO((await source.snapshot()).data)) as tar:
             for member in tar:
                 name = posixpath.normpath(member.name)
-                if not member.isreg() or not any(name == one or name.startswith(one + "/") for one in prefixes):
+                if not member.isreg() or not any(
+                    name == prefix or name.startswith(prefix + "/") for prefix in prefixes
+                ):
                     continue
                 content = tar.extractfile(member)
                 assert content is not None

@@ -218,7 +218,9 @@ def _class(
     settings: HostingSettings,
     count: int,
 ) -> type[Environment[Any]]:
-    splits = {one.name: _split(source, described.name, one.name, one.count, one.type) for one in described.splits}
+    splits = {
+        split.name: _split(source, described.name, split.name, split.count, split.type) for split in described.splits
+    }
     own = settings.name if count == 1 else None
     fields = {
         "__doc__": described.text,

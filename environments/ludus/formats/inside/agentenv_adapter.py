@@ -79,7 +79,9 @@ class AgentEnvAdapter(Adapter):
                     played=True,
                 )
                 tasks = {task.id: self._described(entry.name, task) for entry, task in prepared.tasks}
-                splits = {one.entry.name: [tasks[ref.id] for ref in one.references] for one in prepared.plan.evals}
+                splits = {
+                    eval_.entry.name: [tasks[ref.id] for ref in eval_.references] for eval_ in prepared.plan.evals
+                }
         except NotUsable:
             raise
         except Exception as error:
@@ -169,7 +171,7 @@ class AgentEnvEpisode(HostedEpisode):
             self.close()
             raise
         system = [self.turn.system_prompt] if self.turn.system_prompt else []
-        system += [f"Skill {one.name} ({one.path}): {one.description}" for one in self.turn.skills]
+        system += [f"Skill {skill.name} ({skill.path}): {skill.description}" for skill in self.turn.skills]
         self.prompt = [{"role": "system", "content": [text]} for text in system]
         self.prompt.append({"role": "user", "content": [self.turn.prompt]})
         self.tools = [described(one) for one in self.offered.list()]

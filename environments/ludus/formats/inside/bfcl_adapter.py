@@ -142,7 +142,7 @@ class BfclAdapter(Adapter):
         entry = self.entries[category][int(task["private"]["index"])]
         functions, later = self.functions(entry)
         known = {one["name"]: one for one in [*functions, *(one for added in later.values() for one in added)]}
-        offered = {one["name"] for one in functions}
+        offered = {function["name"] for function in functions}
         moves: list[dict[str, Any]] = []
         for turn in self.answers[category][entry["id"]]:
             for written in turn:
@@ -164,12 +164,17 @@ class BfclEpisode(HostedEpisode):
         self.entry = entry
         self.model = f"ludus{uuid.uuid4().hex}"
         functions, self.later = adapter.functions(entry)
-        self.known = {one["name"]: one for one in functions}
+        self.known = {function["name"]: function for function in functions}
         self.withheld = {one["name"]: one for added in self.later.values() for one in added}
         self.calls: list[list[list[str]]] = [[]]
         self.tools = [
-            {"name": one["name"], "description": one["description"], "schema": adapter.schema(one), "checked": False}
-            for one in functions
+            {
+                "name": function["name"],
+                "description": function["description"],
+                "schema": adapter.schema(function),
+                "checked": False,
+            }
+            for function in functions
         ]
         self.tools.append(
             {**tool(REPLY, "End the current turn with a message, and return the user's next request.",
@@ -208,7 +213,7 @@ class BfclEpisode(HostedEpisode):
             return self._reply()
         if tool == NEW:
             tool, arguments = self._checked(arguments)
-        elif wrong := [one for one in arguments if not _NAME.fullmatch(one)]:
+        elif wrong := [argument for argument in arguments if not _NAME.fullmatch(argument)]:
             raise Refused(f"{wrong[0][:100]!r} is no name of an argument")
         written = f"{tool}({','.join(f'{name}={value!r}' for name, value in arguments.items())})"
         self.calls[-1].append([written])
@@ -228,7 +233,7 @@ class BfclEpisode(HostedEpisode):
         if name not in self.withheld:
             raise Refused(f"no function {name!r} became available; call the other functions as tools")
         properties = self.withheld[name]["parameters"]["properties"]
-        wrong = [one for one in arguments if one not in properties or not _NAME.fullmatch(one)]
+        wrong = [argument for argument in arguments if argument not in properties or not _NAME.fullmatch(argument)]
         if wrong:
             raise Refused(f"the function {name!r} has no argument {wrong[0]!r}; it has: {', '.join(properties)}")
         return name, arguments
@@ -262,8 +267,8 @@ def _parsed(written: str, known: dict[str, dict[str, Any]]) -> tuple[str, dict[s
     call: Any = ast.parse(written, mode="eval").body
     name = str(call.func.id)
     parameters = list(known[name]["parameters"]["properties"])
-    arguments = {parameters[place]: ast.literal_eval(value) for place, value in enumerate(call.args)}
-    arguments.update({str(one.arg): ast.literal_eval(one.value) for one in call.keywords})
+    arguments = {parameters[index]: ast.literal_eval(value) for index, value in enumerate(call.args)}
+    arguments.update({str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords})
     return name, arguments
 
 

@@ -37,8 +37,8 @@ class CubeAdapter(Adapter):
         self.core = need("cube.core", "cube-standard")
         self.config = self._narrowed(self._made(self._find()))
         self.configs: dict[str, list[Any]] = {}
-        for one in self.config.get_task_configs():
-            self.configs.setdefault(one.metadata.split, []).append(one)
+        for get_task_config in self.config.get_task_configs():
+            self.configs.setdefault(get_task_config.metadata.split, []).append(get_task_config)
         if not self.configs:
             raise NotUsable(f"the benchmark {self.config.name!r} has no tasks")
         if options.get("install", True):
@@ -78,7 +78,7 @@ class CubeAdapter(Adapter):
                 raise NotUsable(f"{config.name!r} has no subset {subset!r}; it has: {', '.join(known) or 'none'}")
             config = config.named_subset(subset)
         if tasks:
-            missing = [one for one in tasks if one not in config.tasks()]
+            missing = [task for task in tasks if task not in config.tasks()]
             if missing:
                 raise NotUsable(f"the option tasks: {config.name!r} has no task {missing[0]!r}")
             config = config.subset_from_list(tasks)
@@ -164,10 +164,10 @@ class CubeEpisode(HostedEpisode):
             raise
         self.prompt = [{"role": "user", "content": content_of(self.last)}]
         self.tools = [
-            {"name": one.name, "description": one.description, "schema": {"properties": {}, **one.parameters}}
-            for one in actions
+            {"name": action.name, "description": action.description, "schema": {"properties": {}, **action.parameters}}
+            for action in actions
         ]
-        self.can_stop = any(one.name == _STOP for one in actions)
+        self.can_stop = any(action.name == _STOP for action in actions)
 
     def call(self, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
         found = self.cube_task.step(self.core.Action(name=tool, arguments=arguments))

@@ -14,8 +14,11 @@ _KINDS = {"png": "image/png", "jpg": "image/jpeg", "jpeg": "image/jpeg", "gif": 
 def prompt_of(messages: list[Any]) -> list[dict[str, Any]]:
     """Return messages as a prompt; results of tools appear as the user's."""
     return [
-        {"role": one.role if one.role in ("system", "user", "assistant") else "user", "content": content_of(one)}
-        for one in messages
+        {
+            "role": message.role if message.role in ("system", "user", "assistant") else "user",
+            "content": content_of(message),
+        }
+        for message in messages
     ]
 
 

@@ -29,7 +29,7 @@ class LoopThread:
         self._loop.close()
 
     async def _finish(self) -> None:
-        others = [one for one in asyncio.all_tasks() if one is not asyncio.current_task()]
+        others = [all_task for all_task in asyncio.all_tasks() if all_task is not asyncio.current_task()]
         for task in others:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)

@@ -250,7 +250,7 @@ def _accepts_seed(environment: Any) -> bool:
     base = need("openenv.core.env_server.interfaces", "openenv").Environment
     method = environment.reset if environment.reset_async is base.reset_async else environment.reset_async
     parameters = inspect.signature(method).parameters.values()
-    return any(one.name == "seed" or one.kind is one.VAR_KEYWORD for one in parameters)
+    return any(parameter.name == "seed" or parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
 
 
 def _generic_models(environment: Any) -> tuple[Any, Any]:
@@ -258,7 +258,7 @@ def _generic_models(environment: Any) -> tuple[Any, Any]:
     for base in environment.__mro__:
         for generic in getattr(base, "__orig_bases__", ()):
             arguments = typing.get_args(generic)
-            if len(arguments) >= 2 and all(inspect.isclass(one) for one in arguments[:2]):
+            if len(arguments) >= 2 and all(inspect.isclass(argument) for argument in arguments[:2]):
                 return arguments[0], arguments[1]
     return None, None
 

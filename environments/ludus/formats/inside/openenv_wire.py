@@ -258,7 +258,9 @@ def refusal(errors: Any) -> str:
     if not isinstance(errors, list):
         return "the action is not valid"
     parts = [
-        f"{'.'.join(map(str, one.get('loc', ())))}: {one.get('msg', '')}" for one in errors if isinstance(one, dict)
+        f"{'.'.join(map(str, error.get('loc', ())))}: {error.get('msg', '')}"
+        for error in errors
+        if isinstance(error, dict)
     ]
     return f"the action is not valid: {'; '.join(parts[:5])}" if parts else "the action is not valid"
 

@@ -56,16 +56,16 @@ class OrsAdapter(Adapter):
     def describe(self) -> list[dict[str, Any]]:
         package = PACKAGES[self.package]
         version = importlib.metadata.version(package)
-        texts = {one.name().lower(): inspect.cleandoc(one.__doc__ or "")[:2000] for one in self.classes}
+        texts = {cls.name().lower(): inspect.cleandoc(cls.__doc__ or "")[:2000] for cls in self.classes}
         return [
             wire.describe(
-                one,
+                fact,
                 package=f"{package} {version}",
                 text=texts.get(name, ""),
                 deterministic=bool(self.options.get("deterministic")),
                 broken={},
             )
-            for name, one in self.facts.items()
+            for name, fact in self.facts.items()
         ]
 
     def task(self, environment: str, split: str, index: int) -> dict[str, Any]:
@@ -115,15 +115,15 @@ def _classes(found: Any, target: str) -> tuple[list[Any], str]:
     """Return the environment classes that an object holds, and the package that they are written for."""
     classes = list(getattr(found, "_env_classes", {}).values()) or [found]
     packages = set()
-    for one in classes:
-        bases = [base for base in one.__mro__ if base.__name__ == "Environment"] if inspect.isclass(one) else []
+    for cls in classes:
+        bases = [base for base in cls.__mro__ if base.__name__ == "Environment"] if inspect.isclass(cls) else []
         known = [base.__module__.partition(".")[0] for base in bases]
         if not known or known[-1] not in PACKAGES:
             raise NotUsable(
                 f"{target} is neither an Environment class of ors-sdk or openreward nor a Server; write {EXAMPLE}"
             )
-        if inspect.isabstract(one):
-            missing = ", ".join(sorted(getattr(one, "__abstractmethods__", ())))
+        if inspect.isabstract(cls):
+            missing = ", ".join(sorted(getattr(cls, "__abstractmethods__", ())))
             raise NotUsable(f"{target} is abstract; it lacks {missing}")
         packages.add(known[-1])
     return classes, packages.pop()

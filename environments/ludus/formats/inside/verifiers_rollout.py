@@ -147,8 +147,8 @@ class RolloutEpisode(HostedEpisode):
         self._request = event
         self._calls = 0
         self.prompt = [prompt_message(message) for message in event.messages]
-        self.tools = [hosted_tool(one["function"]) for one in event.tools if one.get("type") == "function"]
-        self._reply = reply_name([one["name"] for one in self.tools]) if replies else None
+        self.tools = [hosted_tool(tool["function"]) for tool in event.tools if tool.get("type") == "function"]
+        self._reply = reply_name([tool["name"] for tool in self.tools]) if replies else None
         if self._reply is not None:
             self.tools.append(reply_tool(self._reply))
 

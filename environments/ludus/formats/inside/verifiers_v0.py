@@ -122,12 +122,15 @@ class LoadedEnvironment:
         components = {
             str(name): {"value": value, "weight": self.weights.get(name, 0.0)} for name, value in metrics.items()
         }
-        facts = {"stop_condition": stop, "failed_rewards": {name: _reason(one) for name, one in failures.items()}}
+        facts = {
+            "stop_condition": stop,
+            "failed_rewards": {name: _reason(failure) for name, failure in failures.items()},
+        }
         reward = number(output.get("reward"), "the reward")
         ended = {"reward": reward, "components": components, "finished": not cut, "truncated": cut,
                  "metadata": facts}  # fmt: skip
         said = plain(list(output.get("completion") or []), "the completion")
-        last = max((at for at, one in enumerate(said) if one.get("role") == "assistant"), default=len(said))
+        last = max((index for index, one in enumerate(said) if one.get("role") == "assistant"), default=len(said))
         return ended, said[last + 1 :]
 
 
@@ -184,7 +187,7 @@ def weights_of(rubric: Any) -> dict[str, float]:
 
 def watch(rubric: Any) -> None:
     """Let a rubric's functions report what they raise: verifiers records 0 for it and goes on."""
-    rubric.funcs[:] = [watched(one, getattr(one, "__name__", repr(one))) for one in rubric.funcs]
+    rubric.funcs[:] = [watched(func, getattr(func, "__name__", repr(func))) for func in rubric.funcs]
     judge = rubric.class_objects.get("judge")
     if callable(judge):
         rubric.class_objects["judge"] = watched(judge, "judge")

@@ -61,7 +61,11 @@ class LoadedTaskset:
             own = self._loaders.default_harness_id(self.module) == self.module
         except Exception as error:
             raise NotUsable(f"{self.module!r} is no taskset: {error}") from error
-        roles = [name for name, one in kind.model_fields.items() if isinstance(one.default, self._agents.AgentConfig)]
+        roles = [
+            name
+            for name, model_field in kind.model_fields.items()
+            if isinstance(model_field.default, self._agents.AgentConfig)
+        ]
         if len(roles) != 1:
             raise NotUsable(f"{self.module!r} has the agents {', '.join(roles)}; only one agent can be served")
         chosen = {"runtime": {"type": "subprocess"}, **({} if own else {"harness": {"id": HARNESS}}), **agent}
@@ -205,7 +209,7 @@ def events_of(completion: dict[str, Any]) -> str:
     """Return a completion as a stream of server-sent events."""
     choice = completion["choices"][0]
     message = dict(choice["message"])
-    calls = [{"index": at, **call} for at, call in enumerate(message.pop("tool_calls", None) or ())]
+    calls = [{"index": index, **call} for index, call in enumerate(message.pop("tool_calls", None) or ())]
     head = {name: completion[name] for name in ("id", "created", "model")} | {"object": "chat.completion.chunk"}
     delta = {**message, **({"tool_calls": calls} if calls else {})}
     chunks: list[dict[str, Any]] = [

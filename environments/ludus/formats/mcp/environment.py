@@ -71,10 +71,10 @@ class McpHost:
                 found = find_provider(self.settings.sandbox_settings().provider)
                 await found.open()
                 self._provider = found
-            for place, spec in enumerate(specs):
+            for index, spec in enumerate(specs):
                 if spec.image is not None:
                     assert self._provider is not None
-                    specs[place] = await image_command(spec, self._provider, self.settings)
+                    specs[index] = await image_command(spec, self._provider, self.settings)
             self.starter = Starter(specs, self.settings, self._provider)
             warm = 0 if self.has_sessions else self.settings.warm
             reuses = self.settings.reset is not None and not self.has_sessions

@@ -204,7 +204,7 @@ class Instance:
         found = await self._first(request, types.ReadResourceResult)
         if isinstance(found, str):
             return Reading(found, None, True)
-        texts = [one.text for one in found.contents if isinstance(one, types.TextResourceContents)]
+        texts = [content.text for content in found.contents if isinstance(content, types.TextResourceContents)]
         return Reading("\n".join(texts), None)
 
     async def prompt(self, name: str, arguments: Mapping[str, str]) -> types.GetPromptResult:

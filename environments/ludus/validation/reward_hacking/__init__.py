@@ -266,10 +266,10 @@ def _sabotages(target: ValidationTarget, oracle: Sequence[Trajectory]) -> list[t
     for play in oracle:
         row = chosen.get((play.split, play.task.id))
         actions = script_of(play).actions
-        for place, action in enumerate(actions if row is not None else ()):
+        for index, action in enumerate(actions if row is not None else ()):
             for key, text in texts_of(action):
                 for number, spoiled in enumerate(texts.sabotaged(text), 1):
-                    changed = (*actions[:place], with_text(action, key, spoiled), *actions[place + 1 :])
+                    changed = (*actions[:index], with_text(action, key, spoiled), *actions[index + 1 :])
                     assert row is not None
                     found.append((row, changed, f"the oracle's program, modified in way {number}"))
     return found
@@ -412,12 +412,12 @@ async def repetition(target: ValidationTarget) -> AsyncIterator[Problem]:
     for play in (await _oracle(target))[: 2 * TASKS]:
         script = target.script(play)
         tried: list[Action] = []
-        for place, action in enumerate(script.actions[:-1] or script.actions):
-            reward = play.steps[place].reward if place < len(play.steps) else None
+        for index, action in enumerate(script.actions[:-1] or script.actions):
+            reward = play.steps[index].reward if index < len(play.steps) else None
             if action in tried or isinstance(action, Answer) or reward is None or (reward.value or 0.0) <= 0:
                 continue
             tried.append(action)
-            if where := await _exploit_by_repetition(target, script, place):
+            if where := await _exploit_by_repetition(target, script, index):
                 exploited_by_repetition.append(where)
                 break
     if exploited_by_repetition:

@@ -64,11 +64,11 @@ async def variation(target: ValidationTarget) -> AsyncIterator[Problem]:
 def _varied_places(actions: Sequence[Action]) -> list[int]:
     """Return the places of the calls to vary, of each tool the first two."""
     places: list[int] = []
-    for place, action in enumerate(actions):
+    for index, action in enumerate(actions):
         if isinstance(action, Call) and action.arguments:
             same = [other for other in places if isinstance(call := actions[other], Call) and call.tool == action.tool]
             if len(same) < 2:
-                places.append(place)
+                places.append(index)
     return places[:PLACES]
 
 
@@ -76,9 +76,9 @@ def spellings(call: Call) -> Iterator[Call]:
     """Yield the same call with one text in other spellings, or with one number that is surely no other id."""
     for name, value in call.arguments.items():
         if isinstance(value, str) and 0 < len(value) <= 200:
-            for other in dict.fromkeys(_other_texts(value)):
-                if other != value:
-                    yield Call(call.tool, {**call.arguments, name: other})
+            for fromkey in dict.fromkeys(_other_texts(value)):
+                if fromkey != value:
+                    yield Call(call.tool, {**call.arguments, name: fromkey})
         elif isinstance(value, int) and not isinstance(value, bool):
             for number in (value + 1_000_003, -value - 1, value + 2_000_003):
                 yield Call(call.tool, {**call.arguments, name: number})
@@ -106,7 +106,7 @@ def _cycles(call: Call, tools: Sequence[ToolSpec]) -> Iterator[tuple[str, list[A
 
 def _detours(actions: Sequence[Action], call: Call) -> Iterator[tuple[str, list[Action]]]:
     """Yield series in which an action is undone by the same tool with another value, and done again."""
-    others = [other for other in actions if isinstance(other, Call) and other.tool == call.tool]
+    others = [action for action in actions if isinstance(action, Call) and action.tool == call.tool]
     for name, value in call.arguments.items():
         elsewhere = next((other.arguments[name] for other in others if other.arguments.get(name, value) != value), None)
         if elsewhere is not None and len(call.arguments) > 1:

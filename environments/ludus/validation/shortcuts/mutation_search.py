@@ -38,7 +38,7 @@ def mutants(program: str) -> Iterator[str]:
     for number, node in enumerate(ast.walk(tree)):
         for change in _changes(node):
             other = copy.deepcopy(tree)
-            change(next(found for place, found in enumerate(ast.walk(other)) if place == number))
+            change(next(found for index, found in enumerate(ast.walk(other)) if index == number))
             with contextlib.suppress(Exception):  # some changes give no program
                 yield ast.unparse(ast.fix_missing_locations(other))
 

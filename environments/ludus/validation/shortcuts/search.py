@@ -203,12 +203,12 @@ async def _learned(
     right: set[str] = set()
     wrong: set[str] = set()
     submits = False
-    for place, (row, _) in enumerate(answered[:PROBED]):
-        value = texts[place]
+    for index, (row, _) in enumerate(answered[:PROBED]):
+        value = texts[index]
         if number and _number(value) is None:
             return None
         false = next(
-            (text for text in texts[place:] + texts if text != value and (not number or _number(text) is not None)),
+            (text for text in texts[index:] + texts if text != value and (not number or _number(text) is not None)),
             None,
         )
         if false is None:

@@ -189,7 +189,7 @@ class Loop:
 
     def _next(self) -> float:
         """Return when to look at the processes next: at the latest when a command has used up its time."""
-        ends = min(one.began + one.limits["seconds"] for one in self._commands())
+        ends = min(command.began + command.limits["seconds"] for command in self._commands())
         return float(min(self._looked + self._pause, ends))
 
     def _timeout(self) -> float | None:
@@ -213,22 +213,24 @@ class Loop:
         commands = self._commands()
         if len(commands) < 2:
             return []
-        memory = sum(one.account.memory for one in commands)
+        memory = sum(command.account.memory for command in commands)
         if memory > self.config["memory"]:
-            memory = sum(one.account.count_shared_pages_once(one.keeper) for one in commands)
+            memory = sum(command.account.count_shared_pages_once(command.keeper) for command in commands)
         counts_sockets = self.config["alone"] and not self.config["counted"]
         if counts_sockets:  # the kernel may hold as much for each of them, and no process's memory counts it
             memory += max(0, socket_memory(self.config["tcp"]) - self._sockets)
         if memory > self.config["memory"]:
-            held = {one: one.account.count_sockets() * SOCKET_BYTES if counts_sockets else 0 for one in commands}
+            held = {
+                command: command.account.count_sockets() * SOCKET_BYTES if counts_sockets else 0 for command in commands
+            }
             return [(max(commands, key=lambda one: one.account.memory + held[one]), "memory")]
-        if sum(one.account.tasks for one in commands) > self.config["processes"]:
+        if sum(command.account.tasks for command in commands) > self.config["processes"]:
             return [(max(commands, key=lambda one: one.account.tasks), "processes")]
         return []
 
     def _set_pause(self, began: float) -> None:
         now = time.monotonic()
-        used = self._dismissed + sum(one.account.cpu() for one in self._commands())
+        used = self._dismissed + sum(command.account.cpu() for command in self._commands())
         counted = self.config["counted"]
         longest = _COUNTED_IDLE_TICK if counted else _IDLE_TICK
         idle = (self.run is None or counted) and used - self._used < _IDLE_SHARE * (now - self._looked)

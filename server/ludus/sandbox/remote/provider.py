@@ -119,7 +119,7 @@ class Sandboxd(PooledProvider):
     def _best(self, without: set[str]) -> HostSession | None:
         """Return the session of the host with the most room for its size, or None if there is no room on any."""
         sessions = [host.usable for host in self._hosts if host.url not in without]
-        usable = [one for one in sessions if one is not None and one.room > 0]
+        usable = [session for session in sessions if session is not None and session.room > 0]
         return max(usable, key=lambda one: one.room, default=None)
 
     def _reasons(self, failed: dict[str, str] | None = None) -> str:

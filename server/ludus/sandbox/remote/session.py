@@ -293,7 +293,7 @@ class Session:
             one.close()
         try:
             await box.aclose()
-            await asyncio.gather(*(one.wait() for one in streams))
+            await asyncio.gather(*(stream.wait() for stream in streams))
         finally:
             self._host.release()
             del self._closing[number]

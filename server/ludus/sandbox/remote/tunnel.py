@@ -73,8 +73,8 @@ class Tunnel:
         except OSError:
             pass
         finally:
-            for one in directions:
-                one.cancel()
+            for direction in directions:
+                direction.cancel()
             await asyncio.gather(*directions, return_exceptions=True)
 
     def _finish(self, _: asyncio.Task[None]) -> None:

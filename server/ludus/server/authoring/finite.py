@@ -40,7 +40,7 @@ def may_hold_floats(hint: Any) -> bool:
     if origin is Annotated:
         return may_hold_floats(get_args(hint)[0]) or len(get_args(hint)) > 2
     if origin is not None and (arguments := get_args(hint)):
-        return any(may_hold_floats(one) for one in arguments if one is not Ellipsis)
+        return any(may_hold_floats(argument) for argument in arguments if argument is not Ellipsis)
     return not (isinstance(hint, type) and issubclass(hint, _WITHOUT_FLOATS))
 
 

@@ -120,9 +120,9 @@ def _show(summary: Summary, left_out: int) -> None:
             said = Text("; ".join(filter(None, (parts, why))))
             table.add_row(Text(one.stored.name), _number(one.before), _number(one.now), said)
         console.print(table)
-    for one in summary.problems:
-        why = one.problem or f"step {one.diverged} shows something else than it did"
-        console.print(Text(f"{one.stored.name} (line {one.stored.line}): {why}"))
+    for problem in summary.problems:
+        why = problem.problem or f"step {problem.diverged} shows something else than it did"
+        console.print(Text(f"{problem.stored.name} (line {problem.stored.line}): {why}"))
 
 
 def _number(value: Any) -> str:

@@ -208,9 +208,9 @@ class EpisodeHost(HostMethods):
             EpisodeFailed: the author's setup failed; no episode of the group remains.
         """
         episodes = await self.begin(params, principal)
-        for one in episodes:
-            await one.recovered()
-        started = tuple(self._describe(one, principal) for one in episodes)
+        for episode in episodes:
+            await episode.recovered()
+        started = tuple(self._describe(episode, principal) for episode in episodes)
         return e.StartResult(group=episodes[0].group, episodes=started)
 
     async def begin(self, params: e.StartParams, principal: Principal) -> tuple[Episode, ...]:

@@ -113,10 +113,10 @@ class Stored(Trajectory):
                     said = [*said, text_of(item.content)] if item.role == "assistant" else []
             before = record.items
             text = "\n".join(said)[: e.TURN_TEXT_CHARS]
-            for at, number in enumerate(calls):
+            for index, number in enumerate(calls):
                 if number is not None:
-                    last = at == len(calls) - 1
-                    marks[number] = e.TurnMark(number=turn, last=last, text="" if at else text)
+                    last = index == len(calls) - 1
+                    marks[number] = e.TurnMark(number=turn, last=last, text="" if index else text)
         return marks
 
 

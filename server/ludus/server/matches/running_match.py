@@ -241,13 +241,13 @@ class RunningMatch(Generic[EpisodeT]):
         """
         if self.match is None or self.match.rewards is None:
             return
-        for seat, other in self.episodes.items():
-            if other.end_reason is None and seat not in self._paid:
-                yield other, (RewardEntry(step=other.asked, source="match", reward=self.match.rewards[seat]),)
+        for seat, episode in self.episodes.items():
+            if episode.end_reason is None and seat not in self._paid:
+                yield episode, (RewardEntry(step=episode.asked, source="match", reward=self.match.rewards[seat]),)
 
     def release(self) -> None:
         """Drop the author's match when no episode needs it any more."""
-        if all(one.end_reason is not None for one in self.episodes.values()):
+        if all(episode.end_reason is not None for episode in self.episodes.values()):
             self.match = None
 
     def _leave(self, episode: EpisodeT) -> None:

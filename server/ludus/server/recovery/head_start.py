@@ -97,7 +97,7 @@ class HeadStart:
                 return
             turns = asyncio.Semaphore(AT_ONCE)
             await asyncio.gather(
-                *(self._rebuild(one, turns, spares=not number) for one in self.histories.episodes.values())
+                *(self._rebuild(episode, turns, spares=not number) for episode in self.histories.episodes.values())
             )
             seconds = loop.time() - began
             log.info("rebuilt %d episodes in %.0f ms before the journal is free", len(self._begun), 1e3 * seconds)

@@ -49,7 +49,7 @@ class History:
     def calls(self) -> Sequence[StepRecord]:
         """Return the calls up to the last one that has an outcome, with their outcomes."""
         known = [number for number, call in enumerate(self.asked, 1) if call.key in self.settled]
-        order = {key: place for place, key in enumerate(self.settled)}
+        order = {key: index for index, key in enumerate(self.settled)}
         return [
             record_of(call, self.settled.get(call.key), order.get(call.key, 0))
             for call in self.asked[: max(known, default=0)]
@@ -127,9 +127,9 @@ class Histories:
             groups.setdefault(history.started.group, []).append(history)
         oldest = time.time() - kept_seconds
         for members in groups.values():
-            if all(one.evicted or (one.ended is not None and one.last < oldest) for one in members):
-                for one in members:
-                    del self.episodes[one.started.episode]
+            if all(member.evicted or (member.ended is not None and member.last < oldest) for member in members):
+                for member in members:
+                    del self.episodes[member.started.episode]
 
 
 def _is_asked_again(history: History, last: Asked, entry: Asked) -> bool:

@@ -100,8 +100,8 @@ def find_recorded(episodes: Sequence[Recorded], prefix: str) -> Recorded:
     Raises:
         ValueError: there is none, or there are several.
     """
-    found = [one for one in episodes if one.id == prefix] or [
-        one for one in episodes if one.id.startswith((prefix, f"e_{prefix}"))
+    found = [episode for episode in episodes if episode.id == prefix] or [
+        episode for episode in episodes if episode.id.startswith((prefix, f"e_{prefix}"))
     ]
     if len(found) == 1:
         return found[0]

@@ -139,7 +139,7 @@ def differences(before: Outcome | None, now: Outcome) -> list[tuple[str, Any, An
     """
     if isinstance(before, StepResult) and isinstance(now, StepResult):
         pairs = [(name, getattr(before, name), getattr(now, name)) for name in COMPARED]
-        return [one for one in pairs if one[1] != one[2]]
+        return [pair for pair in pairs if pair[1] != pair[2]]
     return [] if before is None or type(before) is type(now) else [("outcome", before, now)]
 
 

@@ -81,7 +81,7 @@ class Undoing:
 
     def _begin(self, episode: Episode, refusal: ShuttingDown) -> Undone:
         records = episode.records or []
-        upto = max((place for place, record in enumerate(records, 1) if record.answered), default=0)
+        upto = max((index for index, record in enumerate(records, 1) if record.answered), default=0)
         undone = Undone(
             asked=frozenset(record.key for record in records[upto:]),
             settled=frozenset(record.key for record in records if not record.answered),

@@ -105,7 +105,8 @@ class _Helper:
     def _hand_out(self) -> None:
         for slow, queue in self._queues.items():
             while (
-                queue and sum(one.question is not None and one.slow == slow for one in self._children.values()) < LANE
+                queue
+                and sum(child.question is not None and child.slow == slow for child in self._children.values()) < LANE
             ):
                 self._ask(queue.popleft(), slow)
 

@@ -212,10 +212,10 @@ class FunctionTests(_InBox):
             box, self.path, self.function, [test.arguments for test in ordered],
             python=self.python, seconds=self.seconds, owner=self.owner, prelude=self.prelude,
         )  # fmt: skip
-        return self._tally([(test, self._problem(test, one)) for test, one in zip(ordered, results, strict=True)])
+        return self._tally([(test, self._problem(test, result)) for test, result in zip(ordered, results, strict=True)])
 
     def _problem(self, test: FunctionTest, result: CallResult) -> str:
-        call = f"{self.function}({', '.join(short(repr(one)) for one in test.arguments)})"
+        call = f"{self.function}({', '.join(short(repr(argument)) for argument in test.arguments)})"
         if result.error is not None:
             return f"{call}: {result.error}"
         if not result.equals(test.returns, relative=self.relative, exact_types=self.exact_types):

@@ -268,13 +268,14 @@ def _equal_sets(gold: Form, answer: Form) -> bool:
     first, second = as_reals(gold), as_reals(answer)
     if first is None or second is None or len({first.variable, second.variable} - {""}) > 1:
         return False
-    intervals = [[_interval(one) for one in form.intervals] for form in (first, second)]
+    intervals = [[_interval(interval) for interval in form.intervals] for form in (first, second)]
     if None not in intervals[0] + intervals[1]:
         return bool(sympy.Union(*intervals[0]) == sympy.Union(*intervals[1]))
     # Ends with variables, as in `[k\pi, k\pi + 1]`, have no order.
-    brackets = [[one.brackets for one in form.intervals] for form in (first, second)]
+    brackets = [[interval.brackets for interval in form.intervals] for form in (first, second)]
     return brackets[0] == brackets[1] and all(
-        _equal_parts(one.parts, other.parts) for one, other in zip(first.intervals, second.intervals, strict=True)
+        _equal_parts(interval.parts, interval.parts)
+        for interval, interval in zip(first.intervals, second.intervals, strict=True)
     )
 
 

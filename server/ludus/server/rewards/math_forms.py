@@ -428,7 +428,7 @@ def _read_reals(text: str) -> Reals | None:
 
 
 def _union(sets: Sequence[Reals | None]) -> Reals | None:
-    found = [one for one in sets if one is not None]
+    found = [set_ for set_ in sets if set_ is not None]
     if len(found) < len(sets):
         return None
     return Reals(tuple(interval for one in found for interval in one.intervals), found[0].variable)
@@ -458,15 +458,15 @@ def _read_bounds(conditions: Sequence[str]) -> Reals | None:
     variable, holes = "", []
     for condition in conditions:
         sides, signs = RELATION.split(condition), RELATION.findall(condition)
-        names = [at for at, side in enumerate(sides) if _is_variable(side)]
+        names = [index for index, side in enumerate(sides) if _is_variable(side)]
         if len(names) != 1 or len(signs) not in (1, 2) or variable not in ("", sides[names[0]].strip()):
             return None
         at, variable = names[0], sides[names[0]].strip()
-        for place, sign in enumerate(signs):
-            bound = _read(sides[place] if place < at else sides[place + 1])
-            if place not in (at - 1, at) or not isinstance(bound, Value):
+        for index, sign in enumerate(signs):
+            bound = _read(sides[index] if index < at else sides[index + 1])
+            if index not in (at - 1, at) or not isinstance(bound, Value):
                 return None
-            is_upper = (sign in ("<", r"\le")) == (place == at)
+            is_upper = (sign in ("<", r"\le")) == (index == at)
             if sign == r"\ne":
                 holes.append(bound)
             elif is_upper in bounds:  # which of the two bounds holds is not computed here

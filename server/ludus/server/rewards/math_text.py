@@ -130,7 +130,7 @@ def _vulgar(found: re.Match[str]) -> str:
 def _named(text: str) -> str:
     """Write names of functions with a backslash, except inside `\\text{…}`."""
     parts = re.split(r"(\\text\s*\{[^{}]*\})", text)
-    return "".join(part if at % 2 else _PLAIN_NAME.sub(r"\\\1 ", part) for at, part in enumerate(parts))
+    return "".join(part if index % 2 else _PLAIN_NAME.sub(r"\\\1 ", part) for index, part in enumerate(parts))
 
 
 _ROOT: Final = re.compile(r"√|∛|∜|\\sqrt(?![a-z])|(?<![\\A-Za-z])sqrt(?=\s*[({])")

@@ -73,7 +73,9 @@ class EpisodeSetup:
                     episode.tools = published.tools_of_seat(episode.seat, lone=episode.match.lone)
                     episode.specs = tuple(tool.spec for tool in episode.tools.values())
                 if published.cls.toolsets:
-                    made = [await self._construct(episode, one, Toolset, instance) for one in published.cls.toolsets]
+                    made = [
+                        await self._construct(episode, toolset, Toolset, instance) for toolset in published.cls.toolsets
+                    ]
                     episode.toolsets = tuple(made)
                 what = "the sandbox"
                 if published.sandboxed:

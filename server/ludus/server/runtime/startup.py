@@ -40,13 +40,13 @@ class StartupHooks:
             AuthoringError: a hook failed or took too long; the environments that had started are shut down.
         """
         try:
-            for one in environments:
-                self._started.append(one)
-                if _is_defined(one, "startup"):
-                    await self._run(one, one.cls.startup, "startup")
-                if _is_defined(one, "catalog_tools"):
-                    found = await self._run(one, one.cls.catalog_tools, "catalog_tools")
-                    _add_tools(one, found)
+            for environment in environments:
+                self._started.append(environment)
+                if _is_defined(environment, "startup"):
+                    await self._run(environment, environment.cls.startup, "startup")
+                if _is_defined(environment, "catalog_tools"):
+                    found = await self._run(environment, environment.cls.catalog_tools, "catalog_tools")
+                    _add_tools(environment, found)
         except AuthoringError as error:
             self.refusal = error
             await self.aclose()

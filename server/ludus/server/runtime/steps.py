@@ -130,7 +130,10 @@ class StepRunner:
         self._loop = asyncio.get_running_loop()
         self._tracing = workers.tracing
         self.counts = StepCounts()
-        self._handlers = {one.name: self._compose(one, workers.share(one.name)) for one in environments}
+        self._handlers = {
+            environment.name: self._compose(environment, workers.share(environment.name))
+            for environment in environments
+        }
 
     # ── accept ─────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -50,7 +50,7 @@ class World:
 
     def place_of(self, digest: str) -> str:
         """Return the name of the bytes with a digest in this world."""
-        known = (one.stored for one in self.versions.values() if one.digest == digest and one.stored)
+        known = (version.stored for version in self.versions.values() if version.digest == digest and version.stored)
         return next(known, f"{self.id}/{digest}")
 
 

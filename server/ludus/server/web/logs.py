@@ -73,7 +73,9 @@ class SecretRegistry:
             return text
         with self._lock:
             if self._shortest_first is None:
-                self._shortest_first = sorted({one for found in self._spellings.values() for one in found}, key=len)
+                self._shortest_first = sorted(
+                    {one for spelling in self._spellings.values() for one in spelling}, key=len
+                )
             spellings = self._shortest_first
         # Long ones first, because one may contain another; those that are longer than the text are skipped.
         for place in range(bisect_right(spellings, len(text), key=len) - 1, -1, -1):

@@ -206,7 +206,7 @@ def with_urls(result: WireModel, scope: Scope | None) -> WireModel:
     if address is None:
         return result
     if isinstance(result, StartResult):
-        return result.model_copy(update={"episodes": tuple(_with_url(one, address) for one in result.episodes)})
+        return result.model_copy(update={"episodes": tuple(_with_url(episode, address) for episode in result.episodes)})
     if isinstance(result, ForkResult):
         return result.model_copy(update={"episode": _with_url(result.episode, address)})
     return result

@@ -139,7 +139,7 @@ class RequestReader:
 
     def _hold_unread(self) -> None:
         """Read no further while more requests, or more of their bodies, wait than are needed."""
-        waiting = sum(sum(map(len, one.parts)) for one in self._requests)
+        waiting = sum(sum(map(len, request.parts)) for request in self._requests)
         if waiting > UNREAD_BYTES or len(self._requests) > 1:
             self._hold("unread")
 

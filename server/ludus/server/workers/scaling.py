@@ -94,7 +94,9 @@ class Scaler:
 
     def _add(self, active: Sequence[Worker]) -> None:
         workers = self._pool.workers
-        returning = next((one for one in workers.values() if one.retiring and one.state is State.READY), None)
+        returning = next(
+            (worker for worker in workers.values() if worker.retiring and worker.state is State.READY), None
+        )
         if returning is not None:
             returning.retiring = False
             log.info("worker %s gets new episodes again (%d workers)", returning.name, len(active) + 1)

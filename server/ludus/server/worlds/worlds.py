@@ -287,7 +287,7 @@ class Worlds:
         if running:
             found.writer = episode.id
         else:
-            made = [one.number for one in found.versions.values() if one.by == episode.id]
+            made = [version.number for version in found.versions.values() if version.by == episode.id]
             episode.stay.committed = made[0] if made else None
 
     # ── inside ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -361,10 +361,10 @@ class Worlds:
             world=world.id, environment=made.environment, split=made.split, version=world.last,
             versions=tuple(
                 w.WorldVersion(
-                    version=one.number, bytes=one.size, created_at=one.at, episode=one.by, task=one.task,
-                    reset_to=one.reset_to,
+                    version=version.number, bytes=version.size, created_at=version.at, episode=version.by,
+                    task=version.task, reset_to=version.reset_to,
                 )
-                for one in world.versions.values()
+                for version in world.versions.values()
             ),
             origin=None if made.origin is None else w.WorldOrigin(world=made.origin[0], version=made.origin[1]),
             busy=world.writer is not None, expires_at=world.used + self._limits.world_idle_seconds,
