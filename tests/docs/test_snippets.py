@@ -67,7 +67,6 @@ OTHERS = {
     "eval.toml",
     "graded.py",
     "largest.py",
-    "looper.py",
     "ludus_sums.py",
     "measured.py",
     "mix_loop.py",

@@ -316,7 +316,8 @@ async def _add_results(site: WholeSite) -> None:
         await _ok(bob.post(f"/api/v1/runs/{removed}/remove", json={"reason": "The prompt held the answers."}))
     board = f"/{package}/versions/1.0.0/board?environment=locks&split=test&level="
     site.add("/{owner}/{name}/versions/{version}/board", Visit("board-played", f"{board}played", None),
-             Visit("board-reported", f"{board}reported"), Visit("board-empty", f"{board}verified"))  # fmt: skip
+             Visit("board-reported", f"{board}reported"),
+             Visit("board-empty", f"{board.replace('=test', '=train')}played"))  # fmt: skip
     site.add("/{owner}/{name}", Visit("environment-with-results", f"/{package}", None))
     site.add("/runs/{run}", Visit("run", f"/runs/{played.key}", None), Visit("run-open", f"/runs/{opened.key}"),
              Visit("run-with-rollouts", f"/runs/{run}"), Visit("run-removed", f"/runs/{removed}"))  # fmt: skip

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 import typer
 from typer.core import TyperGroup
 
-from ludus.cli import _playing, _policies, evaluation_hub, evaluation_verified
+from ludus.cli import _playing, _policies, evaluation_hub
 from ludus.cli._app import ExitCode
 from ludus.cli._common import Json, client_of, errors, find_environment, parse_pairs, print_json, run, shown
 from ludus.cli._hub import DEFAULT, HubAddress
@@ -48,7 +48,6 @@ def register(app: typer.Typer) -> None:
     """Add the command."""
     evaluation.command("play")(evaluation_hub.play)
     evaluation.command("submit")(evaluation_hub.submit)
-    evaluation.command("verify")(evaluation_verified.verify)
     app.add_typer(evaluation, name="eval", help=COMMANDS["eval"])
 
 

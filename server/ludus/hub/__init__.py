@@ -12,7 +12,6 @@
     discovery/       what MCP clients find: AI catalog, server cards, the registry's API
     endpoints/       published environments that run at /e/OWNER/NAME
     results/         reported and played runs, boards, receipts
-    verified/        runs that the hub plays itself, with a harness in a sandbox
     site/            the pages; rollout_index.py: where the episodes of a file of trajectories begin
     seed.py          the built-in library, which a new hub has
     operation/       backup, restore, check; metrics.py and request_times.py

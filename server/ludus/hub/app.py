@@ -48,9 +48,7 @@ from ludus.protocol.errors import (
 from ludus.protocol.messages import describe_invalid
 from ludus.server.auth import TokenStore
 
-PARTS: Final = (
-    "ludus.hub.discovery", "ludus.hub.endpoints", "ludus.hub.results", "ludus.hub.verified", "ludus.hub.site",
-)  # fmt: skip
+PARTS: Final = ("ludus.hub.discovery", "ludus.hub.endpoints", "ludus.hub.results", "ludus.hub.site")
 """Modules that add to the application, in this order."""
 
 _DEFAULTS: Final = ((b"cache-control", b"no-store"), tuple(part.encode() for part in SANDBOXED))

@@ -45,7 +45,7 @@ def verify(
     ] = None,
     key: Annotated[str | None, typer.Option("--key", help="The hub's public key, as you know it (ed25519:…).")] = None,
 ) -> None:
-    """Check a receipt of a played or verified run without the hub, and say what it proves.
+    """Check a receipt of a played run without the hub, and say what it proves.
 
     [bold]curl -o receipt.json https://hub.example.org/api/v1/runs/RUN/receipt[/bold]
     [bold]ludus hub verify receipt.json --key ed25519:…[/bold]
@@ -54,7 +54,7 @@ def verify(
     from ludus.registry.types.receipts import describe_receipt, verify_receipt
 
     found = read_receipt(receipt)
-    verify_receipt(found, found.episodes if rows is None else read_rows(rows), key, found.calls)
+    verify_receipt(found, found.episodes if rows is None else read_rows(rows), key)
     for line in describe_receipt(found, key_is_known=key is not None):
         typer.echo(line)
 
@@ -105,7 +105,7 @@ def hub(
     settings_file: Annotated[
         Path | None,
         typer.Option("--settings", envvar="LUDUS_HUB_SETTINGS", metavar="FILE",
-                     help="TOML file with all limits, and the settings of endpoints and verified runs."),
+                     help="TOML file with all limits, and the settings of endpoints."),
     ] = None,
     endpoints: Annotated[
         Path | None, typer.Option(metavar="FILE", help="TOML file with the settings of endpoints.")
@@ -117,9 +117,6 @@ def hub(
             help="Run packages without a sandbox, with the rights of the hub. Only if all of them are your own.",
         ),
     ] = False,
-    verified: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Do verified runs; TOML file with their settings.")
-    ] = None,
     log_format: Annotated[str, typer.Option(envvar="LUDUS_LOG_FORMAT", help="console or json.")] = "console",
     log_level: Annotated[str, typer.Option(envvar="LUDUS_LOG_LEVEL", help="DEBUG, INFO, WARNING or ERROR.")] = "INFO",
 ) -> None:  # fmt: skip
@@ -135,13 +132,11 @@ def hub(
     from ludus.hub.people.openid.settings import read_openid
     from ludus.hub.settings import HubSettings
     from ludus.hub.settings_file import read_settings_file
-    from ludus.hub.verified.settings import read_settings as read_verified
     from ludus.protocol.messages import describe_invalid
 
     file = read_settings_file(settings_file)
-    for table, option in (("endpoints", endpoints), ("verified", verified)):
-        if option is not None and getattr(file, table) is not None:
-            raise typer.BadParameter(f"--{table}: {settings_file} has the table {table!r}, too; keep one of them")
+    if endpoints is not None and file.endpoints is not None:
+        raise typer.BadParameter(f"--endpoints: {settings_file} has the table 'endpoints', too; keep one of them")
     given: dict[str, Any] = {
         "host": host, "port": port, "data": data, "database_url": database, "blobs": blobs, "public_url": public_url,
         "peer_url": peer_url,
@@ -150,7 +145,6 @@ def hub(
         "people": {"registration": registration, "rates": {**dict(file.rates), **dict(map(_pair, rate or ()))}},
     }  # fmt: skip
     given["openid"] = read_openid(openid)
-    given["verified"] = file.verified or read_verified(verified)
     runs = file.endpoints or read_settings(endpoints)
     given["endpoints"] = runs.model_copy(update={"unsafe_own_packages": True}) if unsafe_own_packages else runs
     try:

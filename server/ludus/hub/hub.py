@@ -87,7 +87,6 @@ class Hub:
         self.counts: Counter[str] = Counter()
         self.requests: dict[tuple[str, str], Times] = {}
         self._at_start: list[Callable[[], Awaitable[None]]] = []
-        self._at_listening: list[Callable[[str], Awaitable[None]]] = []
         self._at_end: list[Callable[[], Awaitable[None]]] = [self.block_watch.close]
 
     def viewer(self, request: Request, *, of_page: bool = False) -> Viewer:
@@ -192,15 +191,6 @@ class Hub:
         await self.block_watch.begin()
         for begin in self._at_start:
             await begin()
-
-    def at_listening(self, begin: Callable[[str], Awaitable[None]]) -> None:
-        """Call something with the hub's own address once requests are answered there."""
-        self._at_listening.append(begin)
-
-    async def listening(self, address: str) -> None:
-        """Begin what sends requests to the hub itself."""
-        for begin in self._at_listening:
-            await begin(address)
 
     def at_end(self, end: Callable[[], Awaitable[None]]) -> None:
         """Call something when the hub stops, before what was given earlier."""

@@ -2,7 +2,7 @@
 
 How this works:
 
-* Played runs, verified runs and plays by hand are in the memory of the process that plays them. Each process
+* Played runs and plays by hand are in the memory of the process that plays them. Each process
   writes the address at which the others reach it next to its lease (`ludus.hub.results.processes`), if the operator
   gives it one. The ids of its leases begin with its name, which never changes, and which the ids of its plays and of
   the episodes at its endpoints hold (`ludus.hub.endpoints.neighbors`).

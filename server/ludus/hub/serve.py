@@ -54,7 +54,6 @@ class HubServer(uvicorn.Server):
             )
         )
         self._host = settings.host
-        self._hub = app.state.hub
         self._patience = settings.limits.upload_seconds
         """How long a request may take to arrive."""
         self._on_start = on_start
@@ -68,9 +67,7 @@ class HubServer(uvicorn.Server):
         self._sweeper = asyncio.create_task(run_timeout_sweeper(self.server_state.connections, self._patience))
         port = self.servers[0].sockets[0].getsockname()[1]
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self._host, self._host)
-        address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
-        await self._hub.listening(address)
-        self._on_start(address)
+        self._on_start(f"http://{f'[{host}]' if ':' in host else host}:{port}")
 
     async def shutdown(self, sockets: object = None) -> None:
         """Let running requests end, and leave the application."""

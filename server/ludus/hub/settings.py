@@ -15,7 +15,6 @@ from ludus.hub.object_store import open_blobs
 from ludus.hub.people.openid.settings import OpenIdSettings
 from ludus.hub.people.settings import PeopleSettings
 from ludus.hub.results.limits import ResultLimits
-from ludus.hub.verified.settings import VerifiedSettings
 from ludus.server.serving.settings import is_loopback
 from ludus.server.web.guard import LOOPBACK_HOSTS, Origins
 from ludus.server.web.proxies import parse_public_url
@@ -103,8 +102,6 @@ class HubSettings(BaseModel):
     endpoints: EndpointSettings = EndpointSettings()
     """How published environments run."""
     results: ResultLimits = ResultLimits()
-    verified: VerifiedSettings = VerifiedSettings()
-    """Whether the hub does verified runs, and what they may use."""
     people: PeopleSettings = PeopleSettings()
     """Who may register, and how many requests are answered."""
     openid: OpenIdSettings | None = None

@@ -11,7 +11,6 @@ from ludus.hub.people.rates import RateSettings
 from ludus.hub.results.limits import ResultLimits
 from ludus.hub.settings import HubLimits
 from ludus.hub.toml_settings import check_settings, read_toml
-from ludus.hub.verified.settings import VerifiedSettings, turned_on
 
 
 class SettingsFile(BaseModel):
@@ -27,8 +26,6 @@ class SettingsFile(BaseModel):
     """How many requests are answered."""
     endpoints: EndpointSettings | None = None
     """How published environments run; null if another file or the defaults say so."""
-    verified: VerifiedSettings | None = None
-    """What verified runs may use; null if another file says so, or the hub has none."""
 
 
 def read_settings_file(path: Path | None) -> SettingsFile:
@@ -42,7 +39,4 @@ def read_settings_file(path: Path | None) -> SettingsFile:
     """
     if path is None:
         return SettingsFile()
-    given = read_toml(path, "the settings")
-    if isinstance(given.get("verified"), dict):
-        given["verified"] = turned_on(given["verified"])
-    return check_settings(SettingsFile, given, path)
+    return check_settings(SettingsFile, read_toml(path, "the settings"), path)

@@ -1,15 +1,12 @@
 """Results of runs on published versions: reported by those who evaluated, or played where the hub scores them.
 
-Runs that the hub plays itself are in `ludus.hub.verified`; what they have in the database is here.
-
 figures.py    what counts on a board, and the statistics
 store.py      boards, runs and episodes in the database; rows.py: its episodes on the wire
-verified_store.py, verified_rows.py   what verified runs have in addition
 boards.py     boards, computed from the runs
 played.py     played runs: registration, episodes, deadlines
 episodes.py   the hub as the client of a run's endpoint, whose episodes it starts and reads
 reported.py   uploads of evaluations; rollouts.py: their trajectories
-receipts.py   signed receipts of played and verified runs
+receipts.py   signed receipts of played runs
 personal.py   what an export and a deletion of an account mean for results
 routes.py     the JSON API; access.py: who may do what in it
 limits.py     the limits on results

@@ -16,7 +16,6 @@ from ludus.hub.results.receipts import concluding
 from ludus.hub.results.rollouts import INDEXES, RunRollouts
 from ludus.hub.results.routes import ResultRoutes
 from ludus.hub.results.store import ResultStore
-from ludus.hub.results.verified_store import VerifiedStore
 from ludus.hub.seed import KEY_FILE, hub_key
 from ludus.protocol.errors import LudusError
 from ludus.registry.types.signing import public_key
@@ -31,11 +30,10 @@ def mount_results(app: FastAPI, hub: Hub) -> None:
     """Add the routes, and look after played runs while the application runs.
 
     The state of the application gets `results`, the store; `played`, the played runs; `run_rollouts`, the uploaded
-    trajectories; `receipt_key`; and `conclude`. Where versions run is the state's `play_address`, which the site sets.
+    trajectories; and `receipt_key`. Where versions run is the state's `play_address`, which the site sets.
     """
     key = hub_key(hub.settings.data / KEY_FILE)
-    store, calls = ResultStore(hub.database, hub.settings.results), VerifiedStore(hub.database).calls
-    conclude = concluding(key, calls)
+    store, conclude = ResultStore(hub.database, hub.settings.results), concluding(key)
     lease = ProcessLease(
         hub.database,
         hub.settings.data / LOCKS,
@@ -51,9 +49,9 @@ def mount_results(app: FastAPI, hub: Hub) -> None:
         found: str | None = request.app.state.play_address(request, owner, name, version)
         return found
 
-    app.state.results, app.state.played, app.state.receipt_key, app.state.conclude = store, played, key, conclude
+    app.state.results, app.state.played, app.state.receipt_key = store, played, key
     app.state.run_rollouts = rollouts
-    routes = ResultRoutes(hub, store, played, rollouts, conclude, play_address, public_key(key), calls)
+    routes = ResultRoutes(hub, store, played, rollouts, conclude, play_address, public_key(key))
     app.include_router(routes.router())
     personal = PersonalResults(hub.database, hub.blobs, rollouts)
     hub.people.data.add("results", personal.export, personal.delete)

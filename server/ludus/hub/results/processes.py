@@ -136,8 +136,3 @@ def check_here(session: Session, run: ResultRun, process: str | None) -> None:
     found = session.scalars(query.limit(1)).first()
     if found is not None:
         raise PlayedElsewhere(f"episodes of the run {run.key} are open", found)
-
-
-def is_other(session: Session, process: str | None, own: str) -> bool:
-    """Return whether a process is another one than this, and counts as alive."""
-    return process not in (None, own) and session.get(HubProcess, process) is not None
