@@ -36,7 +36,7 @@ from sqlalchemy import Engine
 from ludus.hub.database import migrate as migrations
 from ludus.hub.database.engine import open_engine, sqlite_url
 from ludus.hub.database.migrate import MIGRATIONS, migrate, newest_revision, statements_of
-from ludus.hub.hub import DATABASE_FILE
+from ludus.hub.parts.hub import DATABASE_FILE
 
 DELETED = {
     "match_boards", "match_entrants", "match_log", "matches", "training_batches", "training_rollouts", "training_runs",

@@ -16,7 +16,7 @@ import pytest
 from hubs import WheelParts, kind_of, new_name, publish, published, release
 
 from ludus.hub.registry.wheels import read_wheel
-from ludus.hub.settings import HubLimits
+from ludus.hub.settings.hub import HubLimits
 from ludus.registry.types.errors import WheelRefused
 
 NAME = "alice-coin"

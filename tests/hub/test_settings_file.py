@@ -14,10 +14,10 @@ from hubs import HubProcess
 from typer.testing import CliRunner
 
 from ludus.hub import serve
-from ludus.hub.command import hub_group
-from ludus.hub.endpoints.settings import EndpointSettings
-from ludus.hub.settings import HubSettings
-from ludus.hub.settings_file import SettingsFile, read_settings_file
+from ludus.hub.commands.hub import hub_group
+from ludus.hub.settings.endpoints import EndpointSettings
+from ludus.hub.settings.file import SettingsFile, read_settings_file
+from ludus.hub.settings.hub import HubSettings
 from ludus.protocol.errors import AuthoringError
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "hub-operation.md"

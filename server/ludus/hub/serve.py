@@ -14,10 +14,10 @@ from collections.abc import Callable, Generator
 import uvicorn
 from fastapi import FastAPI
 
-from ludus.hub.app import create_hub
+from ludus.hub.app import create_hub, parts_of
 from ludus.hub.endpoints.upgrades import channels_of
 from ludus.hub.seed import seed
-from ludus.hub.settings import HubSettings
+from ludus.hub.settings.hub import HubSettings
 from ludus.server.serving.serve import HEADERS, listen
 from ludus.server.web import logs
 from ludus.server.web.http_protocol import BoundedHttpProtocol, run_timeout_sweeper
@@ -43,7 +43,7 @@ class HubServer(uvicorn.Server):
                 host=settings.host,
                 port=settings.port,
                 http=BoundedHttpProtocol,
-                ws=channels_of(app.state.channels),
+                ws=channels_of(parts_of(app).endpoints.channels),
                 lifespan="on",
                 log_config=None,
                 access_log=False,
@@ -97,11 +97,11 @@ def run(settings: HubSettings, log_format: logs.LogFormat = "console", log_level
     logs.configure(log_format, log_level)
     app = create_hub(settings)
     if settings.seed:
-        seed(app.state.hub)
+        seed(parts_of(app).hub)
     listen(settings.host, settings.port).close()
 
     def announce(url: str) -> None:
-        hub = app.state.hub
+        hub = parts_of(app).hub
         mode = "accounts or tokens required to publish"
         if hub.authenticator.is_open:
             mode = "open: no accounts, this machine only"

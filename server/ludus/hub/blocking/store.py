@@ -14,15 +14,15 @@ from datetime import UTC, datetime
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
+from ludus.hub.access.viewers import Viewer
+from ludus.hub.access.visibility import Sight
 from ludus.hub.database.engine import Database
 from ludus.hub.database.result_tables import ResultBoard, ResultEpisode, ResultLogLine, ResultRun
 from ludus.hub.database.tables import BlockedWheel, Package, Version
 from ludus.hub.database.times import aware
 from ludus.hub.people.audit import note
-from ludus.hub.people.viewers import Viewer
 from ludus.hub.registry.catalog import find_package, find_version
 from ludus.hub.registry.publishing import refresh_latest
-from ludus.hub.registry.visibility import Sight
 from ludus.protocol.lifecycle import EndReason
 from ludus.registry.types.errors import PackageNotFound
 from ludus.registry.types.packages import BlockInfo

@@ -37,7 +37,7 @@ from packaging.version import Version
 
 from ludus.common.distribution import DISTRIBUTION
 from ludus.hub.registry.zip_layout import check_layout
-from ludus.hub.settings import HubLimits
+from ludus.hub.settings.hub import HubLimits
 from ludus.registry.types.errors import WheelRefused
 
 GROUP: Final = "ludus.environments"

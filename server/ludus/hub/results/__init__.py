@@ -13,21 +13,3 @@ limits.py     the limits on results
 processes.py  which process of a hub plays which episodes
 mounting.py   adds all of it to the hub's application
 """
-
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from fastapi import FastAPI
-
-    from ludus.hub.hub import Hub
-
-__all__ = ["mount"]
-
-
-def mount(app: FastAPI, hub: Hub) -> None:
-    """Add the results to a hub's application."""
-    from ludus.hub.results.mounting import mount_results
-
-    mount_results(app, hub)

@@ -12,7 +12,7 @@ from typing import Any, Final
 from sqlalchemy import delete, func, select, update
 from sqlalchemy.orm import Session
 
-from ludus.hub.blobs import BlobStore
+from ludus.hub.core.blobs import BlobStore
 from ludus.hub.database.engine import Database
 from ludus.hub.database.result_tables import ResultBoard, ResultEpisode, ResultLine, ResultLogLine, ResultRun
 from ludus.hub.database.tables import Package

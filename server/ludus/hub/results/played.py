@@ -30,9 +30,9 @@ from typing import Final, TypeVar
 
 from ludus.hub.registry.catalog import VersionRecord
 from ludus.hub.results.episodes import LiveEpisode, RunClient, StillRuns
-from ludus.hub.results.limits import ResultLimits
 from ludus.hub.results.processes import ProcessLease
 from ludus.hub.results.store import Claim, Conclude, NewRun, Outcome, ResultStore
+from ludus.hub.settings.results import ResultLimits
 from ludus.protocol import errors as e
 from ludus.protocol.lifecycle import EndReason
 from ludus.registry.types.results import (

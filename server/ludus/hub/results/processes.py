@@ -22,10 +22,10 @@ from typing import IO, Final
 from sqlalchemy import ColumnElement, and_, delete, select, update
 from sqlalchemy.orm import Session
 
+from ludus.hub.core.peers import NAME_LENGTH, PlayedElsewhere
 from ludus.hub.database.engine import Database
 from ludus.hub.database.result_tables import HubProcess, ResultEpisode, ResultRun
 from ludus.hub.database.times import database_time
-from ludus.hub.peers import NAME_LENGTH, PlayedElsewhere
 
 LOCKS: Final = "processes"
 """The folder of the lock files in the data folder of the hub."""

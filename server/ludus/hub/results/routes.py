@@ -28,14 +28,15 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from pydantic import BaseModel, ValidationError
 
-from ludus.hub.downloads import PRIVATE, BlobResponse
-from ludus.hub.hub import Hub
-from ludus.hub.results.access import Access, PlayAddress
-from ludus.hub.results.limits import ResultLimits
+from ludus.hub.core.downloads import PRIVATE, BlobResponse
+from ludus.hub.endpoints.hosts import PlayAddress
+from ludus.hub.parts.hub import Hub
+from ludus.hub.results.access import Access
 from ludus.hub.results.played import PlayedRuns
 from ludus.hub.results.reported import submit
 from ludus.hub.results.rollouts import RunRollouts
 from ludus.hub.results.store import Conclude, ResultStore
+from ludus.hub.settings.results import ResultLimits
 from ludus.protocol.bounds import check_json
 from ludus.protocol.errors import Conflict, Forbidden, InvalidParams, NotFound, PayloadTooLarge, Unsupported
 from ludus.protocol.messages import describe_invalid

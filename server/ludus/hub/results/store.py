@@ -21,9 +21,9 @@ from ludus.hub.database.engine import Database
 from ludus.hub.database.result_tables import ResultBoard, ResultEpisode, ResultLogLine, ResultRun
 from ludus.hub.database.times import aware
 from ludus.hub.results.boards import add_ended, count_again, level_of, range_of, read_board
-from ludus.hub.results.limits import ResultLimits
 from ludus.hub.results.processes import check_here, played_elsewhere
 from ludus.hub.results.rows import episode_row, public_row
+from ludus.hub.settings.results import ResultLimits
 from ludus.protocol.errors import CapacityError, Conflict, Forbidden, NotFound
 from ludus.registry.types.receipts import SignedReceipt
 from ludus.registry.types.results import (

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from ludus.hub.options import DATA, BlobsUrl, Data, DatabaseUrl
+from ludus.hub.commands.options import DATA, BlobsUrl, Data, DatabaseUrl
 
 
 def backup(

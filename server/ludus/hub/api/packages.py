@@ -12,7 +12,7 @@
     GET    /environments/{owner}/{name}/access             Access; PUT; PUT and DELETE …/readers/{principal}
     GET    /owners/{owner}/keys                            KeyList; POST (one key) and DELETE …/keys?key=
 
-A private package is absent for those who may not read it. Accounts and tokens: `ludus.hub.people.api`.
+A private package is absent for those who may not read it. Accounts and tokens: `ludus.hub.api.accounts`.
 
 Errors are `{"error": {"code", "message", "data"}}`, and `data.kind` names the class.
 """
@@ -26,10 +26,10 @@ from fastapi import APIRouter, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from ludus.hub.hub import Hub
-from ludus.hub.registry.catalog import Registry
+from ludus.hub.parts.hub import Hub
+from ludus.hub.registry.catalog import PackageCatalog
 from ludus.hub.registry.publishing import Upload
-from ludus.hub.uploads import Form, UploadSlots
+from ludus.hub.registry.uploads import Form, UploadSlots
 from ludus.protocol.bounds import check_json
 from ludus.protocol.errors import LudusError, ParseError, PayloadTooLarge
 from ludus.protocol.messages import describe_invalid
@@ -153,7 +153,7 @@ def _add_publishing(routes: APIRouter, hub: Hub) -> None:
 
 
 def _add_ownership(routes: APIRouter, hub: Hub) -> None:
-    def changed(request: Request, action: str, subject: str, owner: str) -> Registry:
+    def changed(request: Request, action: str, subject: str, owner: str) -> PackageCatalog:
         """Note a change, and return what its sender now sees."""
         viewer = hub.authenticator.principal(request, counted=False)
         hub.people.note_of(viewer, request, action, subject, owner)
@@ -192,10 +192,10 @@ def _add_ownership(routes: APIRouter, hub: Hub) -> None:
     _add_access(routes, hub, changed)
 
 
-def _add_access(routes: APIRouter, hub: Hub, changed: Callable[[Request, str, str, str], Registry]) -> None:
+def _add_access(routes: APIRouter, hub: Hub, changed: Callable[[Request, str, str, str], PackageCatalog]) -> None:
     place = "/environments/{owner}/{name}"
 
-    def access(catalog: Registry, owner: str, name: str) -> Access:
+    def access(catalog: PackageCatalog, owner: str, name: str) -> Access:
         private, readers = catalog.readers(owner, name)
         return Access(id=f"{owner}/{name}", private=private, readers=readers)
 

@@ -1,6 +1,6 @@
 """Files by their SHA-256 digest: written once, never changed. They lie in a folder, or in an object store.
 
-`BlobStore` is what the hub uses; `Blobs` is a folder, and `ludus.hub.object_store.S3Blobs` a bucket. In a folder, a
+`BlobStore` is what the hub uses; `Blobs` is a folder, and `S3Blobs` of `object_store.py` a bucket. In a folder, a
 file is written under a temporary name, flushed to the disk, and then linked to its final name, which fails if that
 exists. So a reader never sees a part of a file, whenever the process dies; what it leaves under a temporary name is
 removed by `sweep`.

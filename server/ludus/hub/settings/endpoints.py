@@ -9,7 +9,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from ludus.hub.toml_settings import check_settings, read_toml
+from ludus.hub.core.toml_settings import check_settings, read_toml
 from ludus.server.runtime.limits import ServerLimits
 
 MEGABYTE = 1024 * 1024

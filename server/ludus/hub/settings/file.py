@@ -6,11 +6,11 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
-from ludus.hub.endpoints.settings import EndpointSettings
-from ludus.hub.people.rates import RateSettings
-from ludus.hub.results.limits import ResultLimits
-from ludus.hub.settings import HubLimits
-from ludus.hub.toml_settings import check_settings, read_toml
+from ludus.hub.core.rates import RateSettings
+from ludus.hub.core.toml_settings import check_settings, read_toml
+from ludus.hub.settings.endpoints import EndpointSettings
+from ludus.hub.settings.hub import HubLimits
+from ludus.hub.settings.results import ResultLimits
 
 
 class SettingsFile(BaseModel):

@@ -22,10 +22,10 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 from pydantic import ConfigDict
 
-from ludus.hub.hub import Hub
+from ludus.hub.access.viewers import Viewer
+from ludus.hub.parts.hub import Hub
 from ludus.hub.people.accounts import Person, require_account
 from ludus.hub.people.invitations import use_invitation
-from ludus.hub.people.viewers import Viewer
 from ludus.protocol.errors import Conflict, Forbidden
 from ludus.registry.types.people import (
     AccountInfo,

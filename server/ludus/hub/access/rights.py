@@ -10,10 +10,10 @@ How this works: three rights follow from one another. `manage` includes `publish
     a maintainer of a package                 publish     that package
     a reader of a package                     read        that package
 
-Everything that grants access asks here: `Sight` (what is read), `authorize` (what is changed) and `Registry.publishes`
-(endpoints and results). All rights are read from the database with each request, so a member who is removed has none
-from then on. What the sender's token allows is asked apart (`Viewer.require` and `Viewer.covers`), and so is whether
-the sender is an administrator.
+Everything that grants access asks here: `Sight` (what is read), `authorize` (what is changed) and
+`PackageCatalog.publishes` (endpoints and results). All rights are read from the database with each request, so a member
+who is removed has none from then on. What the sender's token allows is asked apart (`Viewer.require` and
+`Viewer.covers`), and so is whether the sender is an administrator.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from typing import Final
 from sqlalchemy import ColumnElement, Select, or_, select
 from sqlalchemy.orm import Session
 
+from ludus.hub.access.viewers import Viewer
 from ludus.hub.database.tables import Maintainer, Organization, OrganizationMember, Owner, Package, Reader
-from ludus.hub.people.viewers import Viewer
 from ludus.registry.types.organizations import Role
 
 

@@ -15,8 +15,8 @@ from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 from starlette.requests import ClientDisconnect, Request
 
-from ludus.hub.blobs import BlobStore, Incoming
-from ludus.hub.settings import HubLimits
+from ludus.hub.core.blobs import BlobStore, Incoming
+from ludus.hub.settings.hub import HubLimits
 from ludus.protocol.errors import CapacityError, PayloadTooLarge, RequestError
 from ludus.registry.types.errors import UploadRefused
 

@@ -18,7 +18,7 @@ from limits.storage import MemoryStorage
 from limits.strategies import SlidingWindowCounterRateLimiter
 from pydantic import BaseModel, ConfigDict, Field
 
-from ludus.hub.people.shared_rates import Event, SharedCounts, TooMany
+from ludus.hub.core.shared_rates import Event, SharedCounts, TooMany
 from ludus.protocol.errors import CapacityError
 from ludus.registry.types.errors import HubUnavailable
 

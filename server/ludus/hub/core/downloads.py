@@ -9,7 +9,7 @@ from typing import Final
 from starlette.responses import FileResponse
 from starlette.types import Receive, Scope, Send
 
-from ludus.hub.blobs import BlobStore
+from ludus.hub.core.blobs import BlobStore
 
 SHARED: Final = {"cache-control": "public, no-cache"}
 """The headers of files, which never change under their address. Caches keep them, and ask before each use whether they

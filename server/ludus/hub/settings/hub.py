@@ -9,12 +9,12 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from ludus.hub.blobs import BlobStore
-from ludus.hub.endpoints.settings import EndpointSettings
-from ludus.hub.object_store import open_blobs
-from ludus.hub.people.openid.settings import OpenIdSettings
-from ludus.hub.people.settings import PeopleSettings
-from ludus.hub.results.limits import ResultLimits
+from ludus.hub.core.blobs import BlobStore
+from ludus.hub.core.object_store import open_blobs
+from ludus.hub.settings.endpoints import EndpointSettings
+from ludus.hub.settings.openid import OpenIdSettings
+from ludus.hub.settings.people import PeopleSettings
+from ludus.hub.settings.results import ResultLimits
 from ludus.server.serving.settings import is_loopback
 from ludus.server.web.guard import LOOPBACK_HOSTS, Origins
 from ludus.server.web.proxies import parse_public_url

@@ -8,9 +8,9 @@ from typing import Annotated, Any, Final
 import typer
 import typer.core
 
-from ludus.hub.blocking.commands import block, list_blocks, unblock
-from ludus.hub.operation.commands import backup, check, restore
-from ludus.hub.options import DATA, BlobsUrl, Data, DatabaseUrl
+from ludus.hub.commands.blocking import block, list_blocks, unblock
+from ludus.hub.commands.operation import backup, check, restore
+from ludus.hub.commands.options import DATA, BlobsUrl, Data, DatabaseUrl
 from ludus.server.auth.tokens import TOKEN_FILE_VARIABLE
 
 COMMANDS: Final = {"hub": "Run a hub: publish, find and install environments."}
@@ -32,7 +32,7 @@ hub_group = typer.Typer(cls=_Group, rich_markup_mode="rich")
 
 def register(app: typer.Typer) -> None:
     """Add the commands to `app`."""
-    from ludus.hub.people.command import accounts
+    from ludus.hub.commands.people import accounts
 
     hub_group.add_typer(accounts, name="accounts")
     app.add_typer(hub_group, name="hub", help=COMMANDS["hub"])
@@ -128,10 +128,10 @@ def hub(
     """
     from pydantic import ValidationError
 
-    from ludus.hub.endpoints.settings import read_settings
-    from ludus.hub.people.openid.settings import read_openid
-    from ludus.hub.settings import HubSettings
-    from ludus.hub.settings_file import read_settings_file
+    from ludus.hub.settings.endpoints import read_settings
+    from ludus.hub.settings.file import read_settings_file
+    from ludus.hub.settings.hub import HubSettings
+    from ludus.hub.settings.openid import read_openid
     from ludus.protocol.messages import describe_invalid
 
     file = read_settings_file(settings_file)
@@ -164,7 +164,7 @@ def hub(
 
 
 def _pair(text: str) -> tuple[str, str]:
-    from ludus.hub.people.rates import RateSettings
+    from ludus.hub.core.rates import RateSettings
 
     name, separator, number = text.partition("=")
     if not separator:

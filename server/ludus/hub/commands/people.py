@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ludus.hub.options import DATA, Data, DatabaseUrl
+from ludus.hub.commands.options import DATA, Data, DatabaseUrl
 
 if TYPE_CHECKING:
     from ludus.hub.people.people import People
@@ -91,10 +91,10 @@ def _people(data: Path, database: str | None) -> People:
     """
     from pydantic import ValidationError
 
-    from ludus.hub.hub import open_database
+    from ludus.hub.parts.hub import open_database
     from ludus.hub.people.authenticator import read_tokens
     from ludus.hub.people.people import People
-    from ludus.hub.settings import HubSettings
+    from ludus.hub.settings.hub import HubSettings
     from ludus.protocol.messages import describe_invalid
 
     try:

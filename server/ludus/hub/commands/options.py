@@ -7,7 +7,7 @@ from typing import Annotated, Final
 
 import typer
 
-from ludus.hub.secret_files import PASSWORD_FILE, with_password
+from ludus.hub.core.secret_files import PASSWORD_FILE, with_password
 
 DATA: Final = Path("ludus-hub")
 """The default of `Data`."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from ludus.hub.options import DATA, Data, DatabaseUrl
+from ludus.hub.commands.options import DATA, Data, DatabaseUrl
 from ludus.protocol.text import printable
 
 if TYPE_CHECKING:

@@ -27,8 +27,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ludus.common.distribution import missing_extra
-from ludus.hub.blobs import CHUNK_BYTES, Blobs, BlobStore, Incoming, check_digest
-from ludus.hub.secret_files import secret_in
+from ludus.hub.core.blobs import CHUNK_BYTES, Blobs, BlobStore, Incoming, check_digest
+from ludus.hub.core.secret_files import secret_in
 from ludus.protocol.errors import AuthoringError
 from ludus.registry.types.errors import BlobMissing, HubUnavailable
 

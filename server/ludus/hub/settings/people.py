@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from ludus.hub.people.rates import RateSettings
+from ludus.hub.core.rates import RateSettings
 
 Registration = Literal["closed", "invite", "open"]
 """Who may register: none, those with an invitation, or all."""

@@ -14,8 +14,8 @@ from fastapi import APIRouter, Path, Request
 from fastapi.concurrency import run_in_threadpool
 from pydantic import ConfigDict
 
-from ludus.hub.hub import Hub
-from ludus.hub.people.api import administrator_of
+from ludus.hub.api.accounts import administrator_of
+from ludus.hub.parts.hub import Hub
 from ludus.registry.types.packages import BlockInfo, BlockList, BlockParams
 
 Sha256 = Annotated[str, Path(pattern=r"^[0-9a-f]{64}$", description="The wheel's digest in hexadecimal.")]

@@ -1,6 +1,6 @@
 """Who sees which packages.
 
-How this works: a private package is for those with the right to read it (`ludus.hub.registry.rights`) and for
+How this works: a private package is for those with the right to read it (`ludus.hub.access.rights`) and for
 administrators. For everyone else it is absent. Everything that reads packages does so with a `Sight`, and leaves out
 the rows of `Sight.hidden` in the query itself. So the same queries run in the same order, whether a package is private
 or absent, and no code decides after it has looked.
@@ -13,9 +13,9 @@ from typing import Final
 
 from sqlalchemy import ColumnElement, Select, and_, false, not_, or_, select, true
 
+from ludus.hub.access.rights import Right, packages_with
+from ludus.hub.access.viewers import STRANGER, Viewer
 from ludus.hub.database.tables import Package
-from ludus.hub.people.viewers import STRANGER, Viewer
-from ludus.hub.registry.rights import Right, packages_with
 from ludus.registry.types.people import HubScope
 
 

@@ -17,8 +17,8 @@ from pydantic import (
     model_validator,
 )
 
-from ludus.hub.people.settings import Registration
-from ludus.hub.toml_settings import check_settings, read_toml
+from ludus.hub.core.toml_settings import check_settings, read_toml
+from ludus.hub.settings.people import Registration
 from ludus.protocol.errors import AuthoringError
 from ludus.server.serving.settings import is_loopback
 

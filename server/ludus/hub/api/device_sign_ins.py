@@ -14,7 +14,7 @@ from typing import Final
 from fastapi import APIRouter, Request
 from pydantic import ConfigDict
 
-from ludus.hub.hub import Hub
+from ludus.hub.parts.hub import Hub
 from ludus.hub.people.device_sign_ins import INTERVAL, LASTS
 from ludus.protocol.errors import Conflict, Unauthenticated
 from ludus.registry.types.people import DeviceAnswer, DeviceAuthorization, DeviceCode, DeviceLogin

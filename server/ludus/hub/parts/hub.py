@@ -10,22 +10,22 @@ from typing import Final
 from fastapi import Request
 from sqlalchemy import text
 
+from ludus.hub.access.viewers import Viewer
+from ludus.hub.access.visibility import Sight
 from ludus.hub.blocking.store import Blocks
 from ludus.hub.blocking.watch import BlockWatch
+from ludus.hub.core.peers import Peers
+from ludus.hub.core.request_times import Times
+from ludus.hub.core.runner import Runner
 from ludus.hub.database.engine import Database, open_engine, sqlite_url
 from ludus.hub.database.migrate import migrate
-from ludus.hub.endpoints.runner import Runner
-from ludus.hub.peers import Peers
 from ludus.hub.people.authenticator import check_reach
-from ludus.hub.people.openid.settings import check_callback
 from ludus.hub.people.people import People
-from ludus.hub.people.viewers import Viewer
-from ludus.hub.registry.catalog import Registry, VersionRecord
+from ludus.hub.registry.catalog import PackageCatalog, VersionRecord
 from ludus.hub.registry.owners import Ownership
 from ludus.hub.registry.publishing import Publisher
-from ludus.hub.registry.visibility import Sight
-from ludus.hub.request_times import Times
-from ludus.hub.settings import HubSettings
+from ludus.hub.settings.hub import HubSettings
+from ludus.hub.settings.openid import check_callback
 from ludus.protocol.errors import Conflict
 from ludus.registry.types.packages import VersionInfo
 from ludus.registry.types.people import HubScope
@@ -112,8 +112,8 @@ class Hub:
             request.scope[_VIEWER] = known
         return known
 
-    def catalog(self, request: Request, scope: HubScope = HubScope.READ) -> Registry:
-        """Return the registry as the sender of a request sees it. Nothing reads packages in another way.
+    def catalog(self, request: Request, scope: HubScope = HubScope.READ) -> PackageCatalog:
+        """Return the packages as the sender of a request sees it. Nothing reads packages in another way.
 
         Args:
             request: the request; it may block to find out who sends it.
@@ -125,9 +125,9 @@ class Hub:
         """
         return self.catalog_of(self.viewer(request), scope)
 
-    def catalog_of(self, viewer: Viewer, scope: HubScope = HubScope.READ) -> Registry:
-        """Return the registry as a viewer sees it. See `catalog`."""
-        return Registry(self.database, self.blobs, Sight(viewer, scope))
+    def catalog_of(self, viewer: Viewer, scope: HubScope = HubScope.READ) -> PackageCatalog:
+        """Return the packages as a viewer sees it. See `catalog`."""
+        return PackageCatalog(self.database, self.blobs, Sight(viewer, scope))
 
     def base_url(self, request: Request) -> str:
         """Return the address of the hub for a client, without a slash at its end."""

@@ -18,8 +18,8 @@ from __future__ import annotations
 from fastapi import APIRouter, Request, Response
 from pydantic import ConfigDict
 
-from ludus.hub.hub import Hub
-from ludus.hub.people.api import person_of
+from ludus.hub.api.accounts import person_of
+from ludus.hub.parts.hub import Hub
 from ludus.hub.people.organizations import check_name_again
 from ludus.registry.types.organizations import (
     MembershipList,
