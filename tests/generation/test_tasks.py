@@ -12,11 +12,11 @@ from scripted_writer import Said, array, scripted
 from ludus.environments.arithmetic import Arithmetic
 from ludus.environments.arithmetic.environment import held_out_tasks
 from ludus.evaluation.config import ModelSpec
-from ludus.formats.tasks import TasksSettings, load_tasks, read_records
 from ludus.generation.duplicates import Duplicates, words
 from ludus.generation.journal import Journal
 from ludus.generation.model import Budget, tokens_of
 from ludus.generation.propose import Proposing, objects_in
+from ludus.generation.task_folder import TasksSettings, load_tasks, read_records
 from ludus.generation.tasks import Calibration, TaskRun, generate_tasks
 from ludus.generation.template import Template, evaluate
 from ludus.protocol.errors import AuthoringError, Conflict, EveryAttemptFailed, InvalidParams, Unauthenticated

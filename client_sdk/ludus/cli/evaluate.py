@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
 from typer.core import TyperGroup
 
-from ludus.cli import _playing, _policies, evaluation_hub
+from ludus.cli import _playing, _policies
 from ludus.cli._app import ExitCode
 from ludus.cli._common import Json, client_of, errors, find_environment, parse_pairs, print_json, run, shown
 from ludus.cli._hub import DEFAULT, HubAddress
@@ -23,12 +24,16 @@ from ludus.evaluation.folder import RESULTS, read_results
 from ludus.evaluation.matrix import OpenEnvironment, evaluate, token_of
 from ludus.evaluation.models import open_model
 from ludus.evaluation.progress import ProgressBar
-from ludus.protocol.errors import InvalidParams
+from ludus.protocol.errors import InvalidParams, Unsupported
 from ludus.protocol.evaluation import EvaluationResults
 from ludus.viewing.evaluation import write_evaluation_page
 
 COMMANDS: Final = {"eval": "Evaluate models on environments, and compare evaluations."}
 REPORT: Final = "report.html"
+
+PUBLISHERS: Final = "ludus.evaluations"
+"""The group of entry points of modules that publish results: they have `register(app)`, which adds subcommands to
+`ludus eval`, and `upload`, which `--submit` calls."""
 
 
 class _Group(TyperGroup):
@@ -45,9 +50,9 @@ evaluation = typer.Typer(cls=_Group, no_args_is_help=True, rich_markup_mode="ric
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
-    evaluation.command("play")(evaluation_hub.play)
-    evaluation.command("submit")(evaluation_hub.submit)
+    """Add the command, with the subcommands of installed packages that publish results."""
+    for entry in sorted(entry_points(group=PUBLISHERS), key=lambda entry: entry.name):
+        entry.load().register(evaluation)
     app.add_typer(evaluation, name="eval", help=COMMANDS["eval"])
 
 
@@ -175,9 +180,20 @@ def eval_command(
     write_evaluation_page(results, out / REPORT)
     errors.print(shown(f"results: {out / RESULTS}, {out / REPORT}"), soft_wrap=True)
     if submit is not None:
-        run(evaluation_hub.upload(results, out, submit, (), hub, hub_token))
+        run(_publisher().upload(results, out, submit, (), hub, hub_token))
     if code := _exit_code(results):
         raise typer.Exit(code)
+
+
+def _publisher() -> Any:
+    """Return the module that publishes results.
+
+    Raises:
+        Unsupported: no installed package does.
+    """
+    for entry in entry_points(group=PUBLISHERS):
+        return entry.load()
+    raise Unsupported("--submit: no installed package publishes results; the results are in the folder of --out")
 
 
 @evaluation.command("compare")

@@ -14,6 +14,7 @@ from typing import Annotated, Final
 import typer
 
 from ludus.common.distribution import install_source, installed_version
+from ludus.common.hub import OWNER_PATTERN
 
 COMMANDS: Final = {"init": "Write the files of a new environment."}
 
@@ -147,8 +148,6 @@ def _hub_words(owner: str, name: str) -> dict[str, str]:
     Raises:
         BadParameter: the owner's name is not valid.
     """
-    from ludus.registry.types.packages import OWNER_PATTERN
-
     if not re.fullmatch(OWNER_PATTERN, owner):
         raise typer.BadParameter(
             f"{owner!r} cannot be an owner's name: it takes 2 to 39 lower-case letters and digits, and begins with a "

@@ -9,8 +9,9 @@ from typing import Annotated, Final
 import typer
 
 from ludus.cli._common import Json, console, errors, print_json, run, shown
-from ludus.cli._hub import DEFAULT, HubAddress, HubToken, connect
+from ludus.cli._hub import DEFAULT, HubAddress, HubToken
 from ludus.cli.init import leftovers
+from ludus.registry.commands.connecting import connect
 from ludus.registry.project import read_project
 from ludus.registry.publishing import check_new, prepare
 from ludus.registry.types.packages import VersionInfo

@@ -8,13 +8,14 @@ from typing import Annotated, Any, Final, Literal, cast, get_args
 
 import typer
 
-from ludus.cli import _export_harbor, _export_package
 from ludus.cli._common import EnvironmentName, Token, client_of, console, find_environment, is_local, run, shown
 from ludus.cli._dataset_file import FileKind, whole_file
 from ludus.cli._episodes import print_report, stored_episodes
 from ludus.client import ServerAddress
 from ludus.client.dataset_rows import TaskForm, task_row
 from ludus.client.demonstrations import Report, Selection, group_rows, pair_rows
+from ludus.integrations.commands import harbor as _export_harbor
+from ludus.integrations.commands import package as _export_package
 from ludus.integrations.packages import PackageForm
 
 COMMANDS: Final = {"export": "Write tasks or what was played as a dataset, or an environment as a package."}

@@ -13,11 +13,12 @@ import typer
 from pydantic import ValidationError
 
 from ludus.cli._common import Json, console, print_json, run, shown
-from ludus.cli._hub import DEFAULT, HubAddress, HubToken, connect
+from ludus.cli._hub import DEFAULT, HubAddress, HubToken
 from ludus.protocol.errors import InvalidParams
 from ludus.protocol.messages import describe_invalid
 from ludus.protocol.text import printable
 from ludus.registry.client import RegistryClient
+from ludus.registry.commands.connecting import connect
 from ludus.registry.credentials import save_token
 from ludus.registry.device_login import sign_in_on_device
 from ludus.registry.types.people import (

@@ -12,7 +12,7 @@ import typer
 from ludus.cli import _playing, _policies
 from ludus.cli._app import ExitCode
 from ludus.cli._common import Json, console, errors, parse_pairs, print_json, run, shown
-from ludus.cli._hub import DEFAULT, HubAddress, HubToken, connect_as
+from ludus.cli._hub import DEFAULT, HubAddress, HubToken
 from ludus.client import Harness, Policy, TrajectoryWriter
 from ludus.common.distribution import installed_version
 from ludus.evaluation.config import ModelSpec, parse_config
@@ -22,6 +22,7 @@ from ludus.protocol.errors import InvalidParams, LudusError
 from ludus.protocol.evaluation import EvaluationResults
 from ludus.protocol.trajectory import Trajectory
 from ludus.registry.client import RegistryClient
+from ludus.registry.commands.connecting import connect_as
 from ludus.registry.played_runs import CONCURRENCY, PlayedEpisode, play_run
 from ludus.registry.results import ResultsClient
 from ludus.registry.submission import described, submissions_of
@@ -32,6 +33,12 @@ Published = Annotated[
     str, typer.Argument(metavar="OWNER/NAME[@VERSION]", help="Package on the hub; its newest version by default.")
 ]
 Target = Annotated[str, typer.Option("--to", metavar="OWNER/NAME@VERSION", help="Version that was evaluated.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the subcommands to `ludus eval`."""
+    app.command("play")(play)
+    app.command("submit")(submit)
 
 
 def submit(
