@@ -12,8 +12,9 @@ from typing import Final
 
 from packaging.utils import canonicalize_name
 
+from ludus.common.hub import OWNER_PATTERN
 from ludus.registry.types.errors import NameRefused
-from ludus.registry.types.packages import NAME_LENGTH, NAME_PATTERN, OWNER_PATTERN
+from ludus.registry.types.packages import NAME_LENGTH, NAME_PATTERN
 
 RESERVED: Final = frozenset(
     {

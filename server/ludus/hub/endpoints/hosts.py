@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from ludus.registry.types.packages import OWNER_PATTERN
+from ludus.common.hub import OWNER_PATTERN
 
 PlayAddress = Callable[[Request, str, str, str], str | None]
 """Returns where a version runs, for requests from the hub itself, given a request, owner, name and version; None if it
