@@ -15,7 +15,7 @@ ROOTS = ("protocol", "server", "client_sdk", "environments", "trainer")
 PACKAGES = {
     "protocol", "server", "sandbox", "client", "cli", "checks", "conformance", "evaluation", "environments",
     "validation", "testing", "trainer", "rendering", "viewing", "gateway",
-    "integrations", "formats", "hub", "registry", "generation",
+    "integrations", "formats", "hub", "registry", "generation", "common", "telemetry",
 }  # fmt: skip
 
 
