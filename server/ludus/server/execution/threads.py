@@ -6,7 +6,7 @@ How this works:
         │
         ├─ enter()          take a place at once if one is free, otherwise wait in the queue of this environment
         │                   (meanwhile the caller's clock stands still)
-        └─ place.run()      a daemon thread calls the function; afterward the place goes to the environment
+        └─ slot.run()       a daemon thread calls the function; afterward the place goes to the environment
                             with the fewest running calls
 
 One environment may use all places as long as no other needs them. Each environment also has a few places that no other
@@ -111,12 +111,13 @@ class Workers:
     def _give_back(self, share: Share) -> None:
         self.running -= 1
         share.running -= 1
-        while self._waiting and (ready := [one for one in self._waiting if self._admits(one)]):
-            chosen = min(ready, key=lambda one: one.running)
+        while self._waiting and (ready := [waiting for waiting in self._waiting if self._admits(waiting)]):
+            chosen = min(ready, key=lambda waiting: waiting.running)
             turn = chosen.queue.popleft()
             del self._waiting[chosen]
             if chosen.queue:
                 self._waiting[chosen] = None
+            # A canceled waiter has left already (`_take_turn`); the slot is for the next one.
             if not turn.done():
                 self._take(chosen)
                 turn.set_result(None)
@@ -149,12 +150,13 @@ class Share:
         When the waiting task is canceled, a call that has begun is left running in its thread, and its place goes to
         another call.
         """
-        place = self.enter_at_once() or await self.enter()
-        return await place.run(function, *args, **kwargs)
+        slot = self.enter_at_once() or await self.enter()
+        return await slot.run(function, *args, **kwargs)
 
-    def enter_at_once(self, home: Home | None = None) -> Place | None:
+    def enter_at_once(self, home: Home | None = None) -> Slot | None:
         """Take a place if one is free and no other call waits for it, and the home is not busy; None otherwise."""
         workers = self._workers
+        # Also when a slot is free: a call that has waited must not be overtaken by one that has just come.
         if self.queue or not workers._admits(self):
             return None
         lane = None
@@ -164,21 +166,23 @@ class Share:
                 return None
             lane.busy = True
         workers._take(self)
-        return Place(workers, self, current_clock(), lane)
+        return Slot(workers, self, current_clock(), lane)
 
-    async def enter(self, home: Home | None = None) -> Place:
+    async def enter(self, home: Home | None = None) -> Slot:
         """Take a place, waiting in turn, first for the home if there is one. The caller's clock stands still meanwhile.
 
         The caller must either `run` a call on the place or `leave` it.
         """
-        if (place := self.enter_at_once(home)) is not None:
-            return place
+        if (slot := self.enter_at_once(home)) is not None:
+            return slot
         clock = current_clock()
         lane = None if home is None else self._lane_of(home)
         if clock is not None:
             clock.wait()
         try:
             if lane is not None:
+                # First the lane and then the slot: a call that waits for its busy thread must not keep a slot from
+                # others.
                 await lane.enter()
             try:
                 await self._take_turn()
@@ -189,7 +193,7 @@ class Share:
         finally:
             if clock is not None:
                 clock.go_on()
-        return Place(self._workers, self, clock, lane)
+        return Slot(self._workers, self, clock, lane)
 
     def _lane_of(self, home: Home) -> _Lane:
         if home.lane is None:
@@ -198,7 +202,7 @@ class Share:
             elif len(self.lanes) < HOMES * self._workers._size:
                 self.lanes.append(lane := _Lane(self, self._workers.tracing))
             else:
-                lane = min(self.lanes, key=lambda one: one.homes)
+                lane = min(self.lanes, key=lambda candidate: candidate.homes)
             lane.homes += 1
             home.lane = lane
         return home.lane
@@ -214,6 +218,7 @@ class Share:
         try:
             await turn
         except asyncio.CancelledError:
+            # The slot was given to this call in the moment in which it was canceled, so it goes to the next one.
             if turn.done() and not turn.cancelled():
                 workers._give_back(self)
             elif turn in self.queue:
@@ -252,8 +257,8 @@ class HomeThreads:
 
     async def run(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Call `function` in the home's thread; see `Share.run`."""
-        place = self._share.enter_at_once(self._home) or await self._share.enter(self._home)
-        return await place.run(function, *args, **kwargs)
+        slot = self._share.enter_at_once(self._home) or await self._share.enter(self._home)
+        return await slot.run(function, *args, **kwargs)
 
 
 class _Lane:
@@ -279,6 +284,7 @@ class _Lane:
         try:
             await turn
         except asyncio.CancelledError:
+            # As in `_take_turn`: the thread was passed on to a call that is canceled now.
             if turn.done() and not turn.cancelled():
                 self.leave()
             raise
@@ -304,7 +310,7 @@ class _Lane:
             self.pool.close()
 
 
-class Place:
+class Slot:
     """The right to one call in a thread, in that of a home if there is a lane."""
 
     __slots__ = ("_clock", "_lane", "_left", "_share", "_workers")
@@ -327,6 +333,8 @@ class Place:
             value, error = await job.done
         except asyncio.CancelledError:
             if job is not None:
+                # A thread cannot be stopped. It leaves the pool when the call ends, if it ever does, and another takes
+                # its place.
                 pool.abandon(job)
             raise
         finally:
@@ -370,6 +378,7 @@ class _Pool:
             function = self._tracing.carried(function)
         job = _Job(function, args, kwargs, loop, loop.create_future())
         with self._lock:
+            # Under the lock, with the count of threads: two calls at once must not both rely on the same idle thread.
             self._unfinished += 1
             more = self._threads < self._unfinished
             if more:
@@ -404,6 +413,7 @@ class _Pool:
             outcome = _outcome(job)
             job.function, job.args, job.kwargs = _outcome, (), {}  # the caller may expect them to be free
             with self._lock:
+                # From here on an `abandon` comes too late and must not count the thread as gone.
                 job.started = False
                 if job.abandoned:
                     return
@@ -424,6 +434,8 @@ def _outcome(job: _Job) -> tuple[Any, BaseException | None]:
         return None, error
 
 
-def _deliver(done: asyncio.Future[tuple[Any, BaseException | None]], outcome: tuple[Any, BaseException | None]) -> None:
-    if not done.done():
-        done.set_result(outcome)
+def _deliver(
+    future: asyncio.Future[tuple[Any, BaseException | None]], outcome: tuple[Any, BaseException | None]
+) -> None:
+    if not future.done():
+        future.set_result(outcome)

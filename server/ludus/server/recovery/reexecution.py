@@ -89,7 +89,7 @@ class Reexecution:
         self._limits = ServerLimits()
         self._stack = AsyncExitStack()
         self._accepted = history.calls()
-        self.calls: Sequence[StepRecord] = sorted(self._accepted, key=lambda one: (one.outcome is None, one.order))
+        self.calls: Sequence[StepRecord] = sorted(self._accepted, key=lambda call: (call.outcome is None, call.order))
         """The recorded calls, in the order in which they are executed."""
         self.place = 0
         """How many of the recorded calls have been executed."""
@@ -125,7 +125,9 @@ class Reexecution:
             stack.push_async_callback(startup.aclose)
             await startup.open([self.published])
             await open_sandboxes(sandboxes, [self.published])
+            # Last, so that it runs first: the episode's teardown needs its sandboxes and threads.
             stack.push_async_callback(self._tear_down)
+            # Only now: if anything above fails, leaving the block frees what was made until then.
             self._stack = stack.pop_all()
         return self
 
@@ -174,6 +176,8 @@ class Reexecution:
         if episode.end_reason is not None:
             gone = (Departure("end", None, str(episode.end_reason)),) if past.outcome is not None else ()
             return Repeated(past, None, gone)
+        # Calls are accepted in the order of their numbers but run in the order in which they settled, so all up to this
+        # one are accepted now and wait in `_entered`.
         while past.key not in self._entered:
             due = next(self._due)
             if not _cannot_repeat(due):
@@ -183,18 +187,19 @@ class Reexecution:
         outcome = await _outcome_of(record)
         return Repeated(past, outcome, departures(past.outcome, outcome))
 
-    async def go_to(self, place: int) -> list[Repeated]:
+    async def go_to(self, index: int) -> list[Repeated]:
         """Bring the episode to the state after so many of its recorded calls; return those that were executed.
 
         Raises:
             IndexError: there are not so many.
             LudusError: the instance cannot be set up again.
         """
-        if not 0 <= place <= len(self.calls):
-            raise IndexError(place)
-        if self._episode is None or self.branched or place < self.place:
+        if not 0 <= index <= len(self.calls):
+            raise IndexError(index)
+        # There is no way back within an instance: state is not undone, it is made again.
+        if self._episode is None or self.branched or index < self.place:
             await self.begin()
-        return [await self.advance() for _ in range(place - self.place)]
+        return [await self.advance() for _ in range(index - self.place)]
 
     async def attempt(self, tool: str, arguments: dict[str, Any]) -> Outcome:
         """Make a call of one's own in the present state, on a branch that belongs to no recorded episode."""
@@ -230,9 +235,11 @@ class Reexecution:
 
     def attributes(self) -> dict[str, Any]:
         """Return the public attributes that the author's code has set on the instance; none after the end."""
-        given = {"task", "seed", "secrets", "sandboxes"}
-        found = vars(self._instance) if self._instance is not None else {}
-        return {name: value for name, value in found.items() if not name.startswith("_") and name not in given}
+        from_server = {"task", "seed", "secrets", "sandboxes"}
+        variables = vars(self._instance) if self._instance is not None else {}
+        return {
+            name: value for name, value in variables.items() if not name.startswith("_") and name not in from_server
+        }
 
     @property
     def _instance(self) -> Any:
@@ -246,7 +253,7 @@ class Reexecution:
     # ── ends ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _end(
-        self, episode: Episode, reason: EndReason, failure: EpisodeFailed | None, last: StepRecord | None = None
+        self, episode: Episode, reason: EndReason, failure: EpisodeFailed | None, ended_by: StepRecord | None = None
     ) -> None:
         episode.end(reason)
         self._runner.drain(episode)
@@ -261,7 +268,9 @@ class Reexecution:
 
 def departures(before: Outcome | None, now: Outcome) -> tuple[Departure, ...]:
     """Return what differs between two outcomes of a call; nothing if the first one is unknown."""
-    return tuple(Departure(NAMES.get(name, name), one, other) for name, one, other in differences(before, now))
+    return tuple(
+        Departure(NAMES.get(name, name), recorded, repeated) for name, recorded, repeated in differences(before, now)
+    )
 
 
 async def _outcome_of(record: StepRecord) -> Outcome:

@@ -86,7 +86,7 @@ class WorldStates:
             ends = result.end_reason in COMMITTING and record.past is None and record.outcome is None
             if ends and episode.stay is not None:
                 try:
-                    record.left = await self.take(episode)
+                    record.final_version = await self.take(episode)
                 except user_code.UserCodeError as error:
                     if not isinstance(error.cause, CAUSED_INSIDE):
                         raise
