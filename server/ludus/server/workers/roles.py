@@ -104,7 +104,7 @@ class Hub(Protocol):
         """Return the worker for a start, and what to wait for before it is sent on; None for nothing."""
         ...
 
-    async def worker_for(self, client: Client, request: Request, place: Place, named: str) -> tuple[Worker, bool]:
+    async def worker_for(self, client: Client, request: Request, endpoint: Place, named: str) -> tuple[Worker, bool]:
         """Return the worker of a request, which can be reached, and whether the request is about its episodes."""
         ...
 
