@@ -104,7 +104,6 @@ async def connect(pool: Pool, worker: Worker, *, about_episodes: bool = True) ->
             async with asyncio.timeout(CONNECT_SECONDS):
                 return await _open(worker)
         except OSError:  # it has just died, and the supervisor does not know yet
-            # Noted, so that `reach` waits for the next process in place of trying this one again at once.
             pool.refused(worker)
             await asyncio.sleep(pause.next())
     raise ShuttingDown(f"worker {worker.name} cannot be reached; send the request again", retryAfter=1.0)
@@ -185,6 +184,7 @@ class Answer:
 
     def on_headers_complete(self) -> None:
         """Note the status."""
+        # The parser takes what follows a whole answer for a further one, which nobody asked for.
         self._another = self._another or self.complete
         status = self._parser.get_status_code()
         # Interim answers (1xx) have heads of their own, and the final answer follows them.
