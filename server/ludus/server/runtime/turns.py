@@ -52,11 +52,11 @@ def done(episode: Episode, record: StepRecord, step: TakenStep | None, *, ended:
         step: what checks see of the call; None if it is not a step for them.
         ended: whether the task ends with the call.
     """
-    own = None
+    own_turn = None
     if record.tool is not None:
-        own = next(turn for turn in episode.turns if turn.first <= record.number <= turn.last)
-        own.running -= 1
-        own.steps += [] if step is None else [step]
-    due = [turn for turn in episode.turns if (turn.over and not turn.running) or (ended and turn is own)]
+        own_turn = next(turn for turn in episode.turns if turn.first <= record.number <= turn.last)
+        own_turn.running -= 1
+        own_turn.steps += [] if step is None else [step]
+    due = [turn for turn in episode.turns if (turn.over and not turn.running) or (ended and turn is own_turn)]
     episode.turns = [turn for turn in episode.turns if turn not in due]
     return [turn for turn in due if turn.steps]

@@ -99,8 +99,8 @@ class WorldStates:
 
         return leave
 
-    async def _run(self, episode: Episode, method: Callable[..., Any], *given: Any) -> Any:
+    async def _run(self, episode: Episode, method: Callable[..., Any], *arguments: Any) -> Any:
         offload = episode.published.cls.blocking and not inspect.iscoroutinefunction(method)
         return await user_code.run(
-            self._workers.share(episode.published.name).at(episode.home), offload, method, *given
+            self._workers.share(episode.published.name).at(episode.home), offload, method, *arguments
         )
