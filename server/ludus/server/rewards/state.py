@@ -228,17 +228,17 @@ class FileTree(Check):
         findings += [f"{short(path)} is not" for path in wrong[:5]] + [f"{short(path)} is extra" for path in extra[:5]]
         return Verdict((len(expected) - len(wrong)) / count, "; ".join(findings))
 
-    def _right(self, root: Path, path: str, wanted: Any, files: set[str]) -> bool:
-        if wanted is None:
+    def _right(self, root: Path, path: str, expected: Any, files: set[str]) -> bool:
+        if expected is None:
             return path not in files and not os.path.lexists(root / path)
         if path not in files:
             return False
         content = _read_file(root / path, self.max_bytes)
         if content is None:
             return False
-        if callable(wanted):
-            return satisfies(wanted, content)
-        data = wanted.encode() if isinstance(wanted, str) else wanted
+        if callable(expected):
+            return satisfies(expected, content)
+        data = expected.encode() if isinstance(expected, str) else expected
         return hashlib.sha256(content).digest() == hashlib.sha256(data).digest()
 
     def _files(self, root: Path) -> set[str]:
@@ -308,7 +308,7 @@ def _changes(before: Tables, after: Tables) -> Counter[Change]:
     return changes
 
 
-def _tell(changes: Mapping[Change, int], what: str, *, cells: bool = True) -> str:
+def _tell(changes: Mapping[Change, int], noun: str, *, cells: bool = True) -> str:
     """Return some changes in words; without `cells` if they would show expected values, which are private."""
     sentences = []
     for kind, table, (columns, values) in islice(changes, 5):
@@ -316,7 +316,7 @@ def _tell(changes: Mapping[Change, int], what: str, *, cells: bool = True) -> st
             f"{cut(column)}={_text(value)}" for column, value in islice(zip(columns, values, strict=True), 20)
         ]
         sentences.append(
-            f"{what}{kind} in {cut(table)}" + (f": {', '.join(cells_shown)}" if cells and cells_shown else "")
+            f"{noun}{kind} in {cut(table)}" + (f": {', '.join(cells_shown)}" if cells and cells_shown else "")
         )
     return "; ".join(dict.fromkeys(sentences))
 

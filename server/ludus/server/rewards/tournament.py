@@ -256,9 +256,9 @@ def bradley_terry(count: int, games: Sequence[Game], *, prior: float = 0.5, roun
             shared = 1.0 / (strengths[first] + strengths[second])
             against[first] += shared
             against[second] += shared
-        found = [won / weight for won, weight in zip(wins, against, strict=True)]
-        moved = max(abs(math.log(new / old)) for new, old in zip(found, strengths, strict=True))
-        strengths = found
+        estimates = [won / weight for won, weight in zip(wins, against, strict=True)]
+        moved = max(abs(math.log(new / old)) for new, old in zip(estimates, strengths, strict=True))
+        strengths = estimates
         if moved < 1e-9:
             break
     mean = math.fsum(math.log(strength) for strength in strengths) / count

@@ -126,7 +126,7 @@ class Snapshots:
         if len(episode.saved) > KEPT:
             steps = sorted(episode.saved)
             dropped = [episode.saved.pop(step) for step in steps[1:-2:2]]  # the last one is not yet durable
-            used = {digest for kept in episode.saved.values() for digest in kept.parts.values()}
+            used = {digest for snapshot in episode.saved.values() for digest in snapshot.parts.values()}
             unused = {digest for snapshot in dropped for digest in snapshot.parts.values()} - used
             self.in_lane(episode.id, self.store.drop, episode.id, unused)
 

@@ -30,7 +30,7 @@ class Client(Protocol):
         """Whether a worker has a request of this client, or the connection is no longer one of HTTP."""
         ...
 
-    def hold(self, why: str, *, held: bool) -> None:
+    def hold(self, reason: str, *, held: bool) -> None:
         """Stop or resume reading from the client, for one of several reasons."""
         ...
 

@@ -394,7 +394,7 @@ class Worlds:
         dropped = [world.versions.pop(number) for number in self._surplus(world)]
         for old in dropped:
             self._stored.release(old)
-        unused = {old.digest for old in dropped} - {kept.digest for kept in world.versions.values()}
+        unused = {old.digest for old in dropped} - {current.digest for current in world.versions.values()}
         if unused:
             self._snapshots.in_lane(world.id, self._snapshots.store.drop, world.id, unused)
 
