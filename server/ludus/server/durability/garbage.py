@@ -43,7 +43,7 @@ class Pass:
         self.episodes = episodes
         self._at = 0
         self._upto: int | None = None
-        self.left = 0
+        self.remaining_bytes = 0
         """The bytes of the entries that stay."""
 
     def do_part(self, rows: Rows) -> bool:
@@ -60,7 +60,7 @@ class Pass:
                 changed[seq] = remaining
         if changed:
             rows.replace(changed)
-        self.left += size
+        self.remaining_bytes += size
         if page:
             self._at = page[-1][0]
         return bool(page) and self._at < self._upto

@@ -242,7 +242,7 @@ class PostgresJournal(RowJournal):
                 "entries of forgotten episodes stay in the journal %s for now: %s", self._database.shown, reason(error)
             )
         if not more:
-            self._after_pass, self._pass = under_way.left, None
+            self._after_pass, self._pass = under_way.remaining_bytes, None
 
 
 class Rows:

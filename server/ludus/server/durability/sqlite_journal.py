@@ -266,7 +266,7 @@ class SqliteJournal(RowJournal):
             self._failed_pass = under_way
             log.warning("entries of forgotten episodes stay in the journal %s for now: %s", self.path, error)
         if not more:
-            self._after_pass, self._pass = under_way.left, None
+            self._after_pass, self._pass = under_way.remaining_bytes, None
 
     def _checkpoint(self) -> None:
         try:

@@ -4,18 +4,18 @@ How this works:
 
     share.run(function)     run one call in a thread, when it is the environment's turn
         │
-        ├─ enter()          take a place at once if one is free, otherwise wait in the queue of this environment
+        ├─ enter()          take a slot at once if one is free, otherwise wait in the queue of this environment
         │                   (meanwhile the caller's clock stands still)
-        └─ slot.run()       a daemon thread calls the function; afterward the place goes to the environment
+        └─ slot.run()       a daemon thread calls the function; afterward the slot goes to the environment
                             with the fewest running calls
 
-One environment may use all places as long as no other needs them. Each environment also has a few places that no other
+One environment may use all slots as long as no other needs them. Each environment also has a few slots that no other
 can take, so its first calls never wait for the calls of another. A call that hangs is left running in its thread, and
-its place goes to another call.
+its slot goes to another call.
 
 Connections of SQLite, Playwright's synchronous API and `threading.local` work in one thread only. So the methods of an
 episode run in the thread of its `Home`, which is chosen at the first call and serves other episodes of its environment
-too if there are more than `HOMES` for each place. A call whose home is busy waits for it, and then for a place. If a
+too if there are more than `HOMES` for each slot. A call whose home is busy waits for it, and then for a slot. If a
 call is left behind in its thread, the home goes on in a new one. Calls without a home run in any thread.
 """
 
@@ -33,11 +33,11 @@ from ludus.server.execution.clock import Clock, current_clock
 from ludus.telemetry.tracing import Tracing, from_environment
 
 OWN_FRACTION: Final = 4
-"""One in this many of all places is divided among environments to have to themselves; each has at least one."""
+"""One in this many of all slots is divided among environments to have to themselves; each has at least one."""
 
 
 HOMES: Final = 8
-"""Home threads of an environment for each place; with more episodes than that, several share one."""
+"""Home threads of an environment for each slot; with more episodes than that, several share one."""
 
 
 _FREE_LANES: Final = 8
@@ -58,7 +58,7 @@ class _Job:
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     loop: asyncio.AbstractEventLoop
-    done: asyncio.Future[tuple[Any, BaseException | None]]
+    future: asyncio.Future[tuple[Any, BaseException | None]]
     started: bool = False
     abandoned: bool = False
 
@@ -71,7 +71,7 @@ class Workers:
 
     Args:
         size: how many calls run at one time.
-        names: the environments; their number decides how many places each has to itself.
+        names: the environments; their number decides how many slots each has to itself.
     """
 
     def __init__(self, size: int, names: Iterable[str] = ()) -> None:
@@ -83,8 +83,8 @@ class Workers:
         """Carries the trace of a call into its thread; None if tracing is off."""
         self._pool = _Pool(self.tracing)
         self.running = 0
-        """Calls that have a place."""
-        self._own = 1
+        """Calls that have a slot."""
+        self._reserved = 1
         for name in names:
             self.share(name)
 
@@ -93,7 +93,7 @@ class Workers:
         share = self._shares.get(name)
         if share is None:
             share = self._shares[name] = Share(self, name)
-            self._own = max(1, self._size // (OWN_FRACTION * len(self._shares)))
+            self._reserved = max(1, self._size // (OWN_FRACTION * len(self._shares)))
         return share
 
     def close(self) -> None:
@@ -102,7 +102,7 @@ class Workers:
             pool.close()
 
     def _admits(self, share: Share) -> bool:
-        return self.running < self._size or share.running < self._own
+        return self.running < self._size or share.running < self._reserved
 
     def _take(self, share: Share) -> None:
         self.running += 1
@@ -136,9 +136,9 @@ class Share:
         self.free_lanes: list[_Lane] = []
         """Those of them that are no episode's home."""
         self.running = 0
-        """Calls that have a place."""
+        """Calls that have a slot."""
         self.queue: deque[asyncio.Future[None]] = deque()
-        """Calls that wait for a place, in order."""
+        """Calls that wait for a slot, in order."""
 
     def at(self, home: Home) -> HomeThreads:
         """Return something that runs calls in the thread of a home."""
@@ -147,14 +147,14 @@ class Share:
     async def run(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Call `function` in a thread and return what it returns; `SystemExit` and the like are raised here too.
 
-        When the waiting task is canceled, a call that has begun is left running in its thread, and its place goes to
+        When the waiting task is canceled, a call that has begun is left running in its thread, and its slot goes to
         another call.
         """
         slot = self.enter_at_once() or await self.enter()
         return await slot.run(function, *args, **kwargs)
 
     def enter_at_once(self, home: Home | None = None) -> Slot | None:
-        """Take a place if one is free and no other call waits for it, and the home is not busy; None otherwise."""
+        """Take a slot if one is free and no other call waits for it, and the home is not busy; None otherwise."""
         workers = self._workers
         # Also when a slot is free: a call that has waited must not be overtaken by one that has just come.
         if self.queue or not workers._admits(self):
@@ -169,9 +169,9 @@ class Share:
         return Slot(workers, self, current_clock(), lane)
 
     async def enter(self, home: Home | None = None) -> Slot:
-        """Take a place, waiting in turn, first for the home if there is one. The caller's clock stands still meanwhile.
+        """Take a slot, waiting in turn, first for the home if there is one. The caller's clock stands still meanwhile.
 
-        The caller must either `run` a call on the place or `leave` it.
+        The caller must either `run` a call on the slot or `leave` it.
         """
         if (slot := self.enter_at_once(home)) is not None:
             return slot
@@ -313,28 +313,28 @@ class _Lane:
 class Slot:
     """The right to one call in a thread, in that of a home if there is a lane."""
 
-    __slots__ = ("_clock", "_lane", "_left", "_share", "_workers")
+    __slots__ = ("_clock", "_lane", "_released", "_share", "_workers")
 
     def __init__(self, workers: Workers, share: Share, clock: Clock | None, lane: _Lane | None = None) -> None:
         self._workers = workers
         self._share = share
         self._clock = clock
         self._lane = lane
-        self._left = False
+        self._released = False
         if clock is not None:
             clock.work()
 
     async def run(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        """Call `function` in a thread, then leave the place."""
+        """Call `function` in a thread, then leave the slot."""
         pool = self._workers._pool if self._lane is None else self._lane.pool
         job = None
         try:
             job = pool.begin(function, args, kwargs)
-            value, error = await job.done
+            value, error = await job.future
         except asyncio.CancelledError:
             if job is not None:
                 # A thread cannot be stopped. It leaves the pool when the call ends, if it ever does, and another takes
-                # its place.
+                # its slot.
                 pool.abandon(job)
             raise
         finally:
@@ -344,10 +344,10 @@ class Slot:
         return value
 
     def leave(self) -> None:
-        """Give the place to the next call; harmless if already left."""
-        if self._left:
+        """Give the slot to the next call; harmless if already left."""
+        if self._released:
             return
-        self._left = True
+        self._released = True
         if self._clock is not None:
             self._clock.rest()
         if self._lane is not None:
@@ -372,7 +372,7 @@ class _Pool:
         """Calls in the queue, and those that threads of the pool run."""
 
     def begin(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Job:
-        """Pass a call to a thread; the `done` future of the returned job gives its outcome."""
+        """Pass a call to a thread; the future of the returned job gives its outcome."""
         loop = asyncio.get_running_loop()
         if self._tracing is not None:
             function = self._tracing.carried(function)
@@ -419,7 +419,7 @@ class _Pool:
                     return
                 self._unfinished -= 1
             try:
-                job.loop.call_soon_threadsafe(_deliver, job.done, outcome)
+                job.loop.call_soon_threadsafe(_deliver, job.future, outcome)
             except RuntimeError:  # the loop closed while the call ran, so nothing waits for the outcome
                 break
             del job, outcome

@@ -282,7 +282,7 @@ class Recovery:
             upto: how many it is to have; None for all, and for the snapshots, too.
         """
         calls = history.calls()
-        snapshots = self._snapshots.wanted(episode.published)
+        snapshots = self._snapshots.enabled_for(episode.published)
         saved = self._snapshots.nearest(history.saved, len(calls) if upto is None else upto) if snapshots else None
         cls = episode.published.cls
         # A head start has the other process still running the episode: the same effect would happen twice at once.

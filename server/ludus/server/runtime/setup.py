@@ -91,7 +91,7 @@ class EpisodeSetup:
                 if published.has_task_tools:
                     stage = "task_tools"
                     self._add_task_tools(episode, await self._run(episode, instance.task_tools))
-                if saves and self._snapshots.wanted(published):
+                if saves and self._snapshots.enabled_for(published):
                     stage = "the snapshot"
                     episode.saved = {0: await self._take_first(episode)}
         except TimeoutError:

@@ -73,7 +73,7 @@ class Snapshots:
         self._closed = False
         self._lanes = [ThreadPoolExecutor(1, "ludus-snapshots") for _ in range(LANES)]
 
-    def wanted(self, published: Published) -> bool:
+    def enabled_for(self, published: Published) -> bool:
         """Return whether snapshots of an environment's episodes are taken."""
         return published.cls.durable == "snapshot" and (self._survives or published.cls.forkable)
 

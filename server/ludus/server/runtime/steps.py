@@ -358,7 +358,7 @@ class StepRunner:
         call, grade = self._limits.limited(call), self._limits.limited(grade)
         if published.worlds is not None:
             call, grade = self._worlds.leaving_state(call), self._worlds.leaving_state(grade)
-        if self._snapshots.wanted(published):
+        if self._snapshots.enabled_for(published):
             call = saving(call, self._snapshots, cls.snapshot_every)
         if cls.outside_effects and self._journal is not None:
             call, grade = _written_ahead(call, self._journal), _written_ahead(grade, self._journal)

@@ -99,7 +99,7 @@ class BoundedHttpProtocol(WatchedHttpProtocol):
     """The answer to a request that is refused, which follows those to the requests before it.
 
     Empty if it has none, as behind a request that closes the connection. Nothing is read any more."""
-    _before: Any = None
+    _cycle_before: Any = None
     """The cycle of the request before the pipelined one."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -251,7 +251,7 @@ class BoundedHttpProtocol(WatchedHttpProtocol):
         # `super()` replaces the cycle. If a pipelined request is refused, the one before is the current one again.
         before = self.cycle
         super().on_headers_complete()
-        self._before = before if self.pipeline else None
+        self._cycle_before = before if self.pipeline else None
 
     def declined_upgrade(self) -> bytes | None:
         """Return the head of a request for a protocol other than WebSocket, without its wish for that."""
@@ -401,7 +401,7 @@ class BoundedHttpProtocol(WatchedHttpProtocol):
         # The broken request is the last one that waits.
         if in_body and self.pipeline:
             self.pipeline.popleft()
-            self.cycle = self._before
+            self.cycle = self._cycle_before
         elif in_body and cycle is not None:
             # A second answer would be taken for that to the next request.
             if cycle.response_started:

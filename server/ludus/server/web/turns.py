@@ -52,7 +52,7 @@ class Turns:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._left = TURN_COST
+        self._units_left = TURN_COST
         self._fresh: deque[Callable[[], int]] = deque()
         """Those that wait for their first share."""
         self._waiting: deque[Callable[[], int]] = deque()
@@ -66,11 +66,11 @@ class Turns:
     @property
     def free(self) -> bool:
         """Whether the turn has room for the first share of another one."""
-        return self._left > 0 and not self._fresh
+        return self._units_left > 0 and not self._fresh
 
     def spend(self, cost: int) -> None:
         """Count work that is done in this turn."""
-        self._left -= cost
+        self._units_left -= cost
         if not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self._begin)
@@ -91,7 +91,7 @@ class Turns:
         """Wait for a turn that has room for work, unless this one has, and count it. See `join`."""
         # Work of more than one share must not go before the first shares of others.
         fresh = fresh and cost <= SHARE_COST
-        if self._left > 0 and not self._fresh and (fresh or not self._waiting):
+        if self._units_left > 0 and not self._fresh and (fresh or not self._waiting):
             self.spend(cost)
             return
         ready = self._loop.create_future()
@@ -110,20 +110,20 @@ class Turns:
         """Begin a turn with what has waited longest."""
         # Before the work: what it spends or joins needs a turn after this one.
         self._scheduled = False
-        spent = TURN_COST - self._left
+        spent = TURN_COST - self._units_left
         if spent > self.most_spent:
             self.most_spent = spent
         self.count += 1
-        self._left = TURN_COST
+        self._units_left = TURN_COST
         fresh, waiting = self._fresh, self._waiting
         if fresh or waiting:
             # Without a reserve, a stream of new connections would keep the waiting ones from ever going on.
             reserve = TURN_COST - FRESH_COST if waiting else 0
-            while fresh and self._left > reserve:
-                self._left -= fresh.popleft()()
-            while waiting and self._left > 0:
-                self._left -= waiting.popleft()()
-        if (fresh or waiting or self._left < TURN_COST) and not self._scheduled:
+            while fresh and self._units_left > reserve:
+                self._units_left -= fresh.popleft()()
+            while waiting and self._units_left > 0:
+                self._units_left -= waiting.popleft()()
+        if (fresh or waiting or self._units_left < TURN_COST) and not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self._begin)
 

@@ -86,7 +86,7 @@ class ClientConnection(RequestReader, asyncio.Protocol):
         self._begun = False
         """Whether a part of the answer to the served request was written."""
         self._tunnel: upstream.Uplink | None = None
-        self._whole = True
+        self._acknowledged = True
         """Whether the client had acknowledged everything when it closed its side."""
         self._task: asyncio.Task[None] | None = None
         self._tracing = active()
@@ -128,7 +128,7 @@ class ClientConnection(RequestReader, asyncio.Protocol):
 
     def eof_received(self) -> None:
         """Note whether the client has everything that was written; the connection then closes."""
-        self._whole = not self.transport.get_write_buffer_size() and not self._holds_back()
+        self._acknowledged = not self.transport.get_write_buffer_size() and not self._holds_back()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End the connections to workers as the client ended this one."""
@@ -137,7 +137,7 @@ class ClientConnection(RequestReader, asyncio.Protocol):
         self.gateway.counts.closed()
         self.gateway.remove(self)
         for uplink in self.uplinks.values():
-            if exc is None and self._whole:
+            if exc is None and self._acknowledged:
                 uplink.close()
             else:
                 uplink.reset()
