@@ -279,7 +279,7 @@ def decode(kind: int, episode: str, body: bytes, outcome: bytes) -> tuple[Entry,
             return (_world_versioned(episode, fields),)
         if kind == WORLD_DELETED:
             return (WorldDeleted(episode),)
-    # JSON that is whole but of another shape: whoever reads the journal handles one kind of error.
+    # JSON that is whole but of another shape: readers of a journal handle one kind of error.
     except (LookupError, TypeError, AttributeError) as error:
         raise ValueError(f"an entry of kind {kind} lacks what it needs: {error!r}") from None
     raise ValueError(f"there is no kind {kind} of entries")

@@ -458,8 +458,8 @@ class StepRunner:
         if record.saved is not None:
             self._snapshots.keep(episode, record.saved)
         if reason is not None:
-            # Before the record is settled: `when_durable` then waits for the entry of the end as well, and whoever
-            # wakes finds the episode ended.
+            # Before the record is settled: `when_durable` then waits for the entry of the end as well, and the waiters
+            # find the episode ended.
             self._on_end(episode, reason, failure, record)
         record.settle(outcome, journal.when_durable if journal is not None else None)
         # Only a refusal withholds an outcome at once. The call has run meanwhile, so its episode must be taken back.

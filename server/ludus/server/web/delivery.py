@@ -98,7 +98,7 @@ class Delivery:
         """Wait for the verdict, and return it: true for delivered."""
         while (verdict := self.verdict) is None:
             self._changed = self._changed or asyncio.Event()
-            # Acknowledgments wake nobody, so the verdict is looked at again every `LOOK_SECONDS`.
+            # Acknowledgments make no event, so the verdict is looked at again every `LOOK_SECONDS`.
             self._changed.clear()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_SECONDS if self._sent_at is not None else None):

@@ -312,7 +312,7 @@ class BoundedHttpProtocol(WatchedHttpProtocol):
         """Record when the answer was complete, and discard the unread body of its request."""
         self._idle_since = self.loop.time()
         cycle: Any = self.cycle
-        # A body that nobody read keeps reading paused, and the next request would never be parsed.
+        # A body that was not read keeps reading paused, and the next request would never be parsed.
         if cycle is not None and cycle.body and cycle.response_complete:
             cycle.body = bytearray()
         super().on_response_complete()

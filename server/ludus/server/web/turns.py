@@ -309,7 +309,7 @@ class FairTransport:
 
     def _settle(self) -> None:
         """Wait for a turn if data waits, and read the socket only if none does."""
-        # The piece that is being parsed has caused this; whoever called it settles once, when it is done.
+        # The piece that is being parsed has caused this; its caller settles once, when it is done.
         if self._parsing:
             return
         if self._data and not self._held and not self._queued:

@@ -184,7 +184,7 @@ class Answer:
 
     def on_headers_complete(self) -> None:
         """Note the status."""
-        # The parser takes what follows a whole answer for a further one, which nobody asked for.
+        # The parser takes what follows a whole answer for a further one; the gateway asked for one only.
         self._another = self._another or self.complete
         status = self._parser.get_status_code()
         # Interim answers (1xx) have heads of their own, and the final answer follows them.
