@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Self
 
-from ludus.protocol.episodes import EpisodeLimits, StepResult
+from ludus.protocol.episodes import StepResult
 from ludus.protocol.errors import EpisodeEnded, EpisodeFailed, LudusError, Unsupported
 from ludus.protocol.lifecycle import EndReason
 from ludus.sandbox import Sandboxes
@@ -147,9 +147,11 @@ class Reexecution:
         await self._tear_down()
         started = self.history.started
         index, task = await self._tasks.choose(self.published, started.split, started.task, None, started.seed)
+        # Without the limits of the wall clock: a person looks at the episode meanwhile.
+        limits = started.limits.model_copy(update={"seconds": None, "idle_seconds": None})
         episode = self._episode = Episode(
             started.episode, started.group, self.published, self.published.row(started.split, index, task), task,
-            started.seed, started.owner, _unhurried(started.limits), {}, asyncio.get_running_loop().time(),
+            started.seed, started.owner, limits, {}, asyncio.get_running_loop().time(),
         )  # fmt: skip
         episode.origin = started.origin
         self.place = self.branched = 0
@@ -285,11 +287,6 @@ def _cannot_repeat(past: StepRecord) -> bool:
     if isinstance(past.outcome, StepResult):
         return past.outcome.end_reason is EndReason.TIME_LIMIT
     return isinstance(past.outcome, EpisodeEnded)
-
-
-def _unhurried(limits: EpisodeLimits) -> EpisodeLimits:
-    """Return the limits of a recorded episode, without that of its wall clock: a person looks at it meanwhile."""
-    return limits.model_copy(update={"seconds": None, "idle_seconds": None})
 
 
 def _refuse(published: Published, history: History) -> None:

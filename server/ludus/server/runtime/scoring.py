@@ -84,7 +84,9 @@ def judging_steps(call: Call, binding: Binding, workers: Share) -> Call:
         if not (binding.step or finished):
             return result
         if record.past is not None:
-            return result.model_copy(update={"reward": _own_reward(record.past)})
+            # Its judged rewards are taken over; those of turns are entries of their own (`judging_turns`).
+            reward = next((entry.reward for entry in record.past.logged if entry.source != "turn"), None)
+            return result.model_copy(update={"reward": reward})
         rewards = [] if result.reward is None else [result.reward]
         latest = _step(episode, record, text_of(result.content), None, result.metadata)
         attempt = start_scoring(episode, workers, latest)
@@ -150,11 +152,6 @@ def pass_turns(episode: Episode, record: StepRecord, outcome: StepResult | Ludus
     reached = _reached(record) and isinstance(result, StepResult)
     ended = isinstance(outcome, StepResult) and outcome.terminated
     turns.done(episode, record, _taken(episode, record, result) if reached else None, ended=ended)
-
-
-def _own_reward(past: StepRecord) -> Reward | None:
-    """Return the reward that an earlier call had without those of turns."""
-    return next((entry.reward for entry in past.logged if entry.source != "turn"), None)
 
 
 def may_grade_nothing(episode: Episode) -> bool:

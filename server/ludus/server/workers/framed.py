@@ -183,7 +183,6 @@ class FramedChannel:
         return len(items)
 
     def _distribute(self, items: list[Any], payload: bytes) -> None:
-        """Send the requests of a message to their workers."""
         workers = [self._worker_for(item) for item in items]
         if any(worker is None for worker in workers):
             items = [item for item, worker in zip(items, workers, strict=True) if worker is not None]

@@ -272,7 +272,6 @@ class Supervisor:
         self._rolling = asyncio.get_running_loop().create_task(self._roll())
 
     async def _roll(self) -> None:
-        """Restart the workers one by one."""
         log.info("restarting the workers one by one")
         for tender in list(self._tenders.values()):
             await tender.restart()

@@ -253,10 +253,12 @@ class Worlds:
             if (world := worlds.get(entry.episode)) is not None:
                 origin = entry.made.origin if entry.made is not None else None
                 # The world that a branch came from may have been deleted; the bytes that they share are still one copy.
-                stored = None if origin is None else stored_at.get((origin[0], entry.digest))
+                stored = None
+                if origin is not None:
+                    stored = stored_at.get((origin[0], entry.digest), f"{origin[0]}/{entry.digest}")
                 version = Version(
                     entry.version, entry.digest, entry.size, entry.at, entry.by, entry.task, entry.reset_to,
-                    stored or _shared(entry) or world.place_of(entry.digest),
+                    stored or world.place_of(entry.digest),
                 )  # fmt: skip
                 stored_at[world.id, version.digest] = version.stored
                 world.versions[version.number], world.last, world.used = version, version.number, version.at
@@ -429,12 +431,6 @@ class Worlds:
 
     def _drop_states(self, world: World) -> None:
         self._snapshots.in_lane(world.id, self._snapshots.store.forget, world.id)
-
-
-def _shared(entry: WorldVersioned) -> str | None:
-    """Return the name of the bytes that a branch shares with a world that is not known any more; None for others."""
-    origin = entry.made.origin if entry.made is not None else None
-    return None if origin is None else f"{origin[0]}/{entry.digest}"
 
 
 def _differs(world: WorldMade, requested: WorldMade) -> str | None:
