@@ -88,9 +88,9 @@ async def time_limit(seconds: float) -> AsyncIterator[None]:
     """Raise `TimeoutError` when the body takes longer than `seconds`, not counting the time it waits for threads."""
     async with asyncio.timeout(seconds) as timeout:
 
-        def schedule(when: float | None, waited: float) -> None:
+        def schedule(deadline: float | None, waited: float) -> None:
             if not timeout.expired():
-                timeout.reschedule(when)
+                timeout.reschedule(deadline)
 
         clock = Clock(asyncio.get_running_loop().time() + seconds, schedule)
         token = CLOCK.set(lambda: clock)

@@ -42,8 +42,8 @@ def final_answer(message: str) -> str:
     Args:
         message: the policy's message; only its last 10,000 characters are read.
     """
-    stated = stated_answers(message)
-    return stated[-1] if stated else _bare(last_box(_end(message)))
+    answers = stated_answers(message)
+    return answers[-1] if answers else _bare(last_box(_end(message)))
 
 
 def stated_answers(message: str) -> list[str]:

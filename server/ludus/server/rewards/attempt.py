@@ -106,12 +106,12 @@ def attempt_of(candidate: Candidate, task: Any) -> Attempt:
 
     The policy is `metadata["model"]`, if the client names it.
     """
-    said = [text_of(message.content) for message in candidate.messages if message.role == "assistant"]
-    asked = [text_of(message.content) for message in candidate.messages if message.role != "assistant"]
+    replies = [text_of(message.content) for message in candidate.messages if message.role == "assistant"]
+    requests = [text_of(message.content) for message in candidate.messages if message.role != "assistant"]
     policy = candidate.metadata.get("model")
     return Attempt(
-        answer=said[-1] if said else "",
+        answer=replies[-1] if replies else "",
         task=task,
-        prompt="\n".join(asked),
+        prompt="\n".join(requests),
         policy=policy if isinstance(policy, str) else None,
     )

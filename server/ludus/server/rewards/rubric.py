@@ -31,10 +31,10 @@ class Rubric:
         self.root = checks if isinstance(checks, Node) else Weighted(tuple(checks))
         self.name = name
         self.version = version
-        twice = [name for name, often in Counter(self.root.names()).items() if often > 1]
-        if twice:
+        repeated = [name for name, count in Counter(self.root.names()).items() if count > 1]
+        if repeated:
             raise AuthoringError(
-                f"rubric {name!r} has two checks called {twice[0]!r}; give one of them another name=…, or put them "
+                f"rubric {name!r} has two checks called {repeated[0]!r}; give one of them another name=…, or put them "
                 "into named groups"
             )
 

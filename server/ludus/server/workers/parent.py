@@ -68,14 +68,14 @@ def follow_parent(parent: int) -> queue.SimpleQueue[Any]:
 
 def read_orders() -> queue.SimpleQueue[Any]:
     """Return the lines of JSON that arrive on standard input; this process ends when that is closed."""
-    kept = os.fdopen(os.dup(0), "rb")
+    stream = os.fdopen(os.dup(0), "rb")
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)  # environments may read standard input
     os.close(nothing)
     orders: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
     def listen_to_parent() -> None:
-        for line in kept:
+        for line in stream:
             orders.put(json.loads(line))
         os._exit(ORPHANED)
 

@@ -91,7 +91,7 @@ class Placements:
         if self._written is None or (written := self._written.write(Note(now, digest, worker))) is None:
             return None
         self._unwritten[digest] = written
-        written.add_done_callback(lambda done: self._settle(digest, done))
+        written.add_done_callback(lambda future: self._settle(digest, future))
         return written
 
     def _settle(self, digest: bytes, written: asyncio.Future[None]) -> None:

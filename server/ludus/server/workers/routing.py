@@ -98,8 +98,8 @@ def target_of_method(method: object, params: object) -> Target:
         if owner.kind is Kind.WORKER:  # a world stays on its worker, and so does a start that is sent again
             return owner
         key, count = params.get("key"), params.get("count", 1)
-        whole = type(count) is int and 1 <= count <= _MOST_MEMBERS
-        return Target(Kind.START, key=key if isinstance(key, str) else None, episodes=count if whole else 1)
+        is_count = type(count) is int and 1 <= count <= _MOST_MEMBERS
+        return Target(Kind.START, key=key if isinstance(key, str) else None, episodes=count if is_count else 1)
     if method == REPORT_OUTCOMES.name:
         return Target(Kind.EVERY)
     return target_of_id(params.get("episode", params.get("group", params.get("world"))))
