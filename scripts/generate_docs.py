@@ -24,7 +24,7 @@ from typing import Any
 import package_tables
 
 from ludus.cli import _lazy
-from ludus.cli._app import app as cli_app
+from ludus.cli.app import app as cli_app
 from ludus.protocol import METHODS, lifecycle
 from ludus.protocol.lifecycle import EVENT_OF_REASON, EndReason, Event, advance
 from ludus.validation import CHECKS

@@ -17,7 +17,7 @@ from terminal import run_ludus_here
 from typer.testing import CliRunner
 from waiting import block_until
 
-from ludus.cli._app import app
+from ludus.cli.app import app
 from ludus.hub.seed import LIBRARY
 from ludus.protocol.errors import Unauthenticated
 from ludus.registry.credentials import save_token

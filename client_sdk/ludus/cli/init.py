@@ -16,6 +16,9 @@ import typer
 from ludus.common.distribution import install_source, installed_version
 from ludus.common.hub import OWNER_PATTERN
 
+__all__ = ["leftovers"]
+
+
 COMMANDS: Final = {"init": "Write the files of a new environment."}
 
 _NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,60}")

@@ -22,6 +22,9 @@ from typing import Final
 
 from ludus.protocol.errors import AuthoringError, InfrastructureFailed
 
+__all__ = ["LocalServer"]
+
+
 START_SECONDS: Final = 60.0
 """The longest time until an environment is served."""
 

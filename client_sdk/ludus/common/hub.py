@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+__all__ = ["OWNER_PATTERN"]
+
+
 HUB_VARIABLE: Final = "LUDUS_HUB"
 """The environment variable with the address of the hub."""
 

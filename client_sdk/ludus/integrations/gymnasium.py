@@ -20,7 +20,7 @@ import re
 from typing import Any, Final
 
 from ludus.client import Answer, ServerAddress
-from ludus.client._connect import TOKEN_VARIABLE
+from ludus.client.connecting import TOKEN_VARIABLE
 from ludus.client.local_server import LocalServer
 from ludus.integrations.gymnasium_spaces import UnicodeText, actions_of
 from ludus.integrations.peers import require

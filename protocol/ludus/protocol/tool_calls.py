@@ -21,6 +21,9 @@ from typing import Final, Literal
 from ludus.protocol.actions import Call
 from ludus.protocol.items import MalformedCall, arguments_text, parse_arguments
 
+__all__ = ["TEXT_FORMATS", "TextFormatName"]
+
+
 AnyCall = Call | MalformedCall
 """A call in a turn of the model, or text that was meant as one and cannot be parsed."""
 

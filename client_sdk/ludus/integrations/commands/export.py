@@ -8,9 +8,9 @@ from typing import Annotated, Any, Final, Literal, cast, get_args
 
 import typer
 
-from ludus.cli._common import EnvironmentName, Token, client_of, console, find_environment, is_local, run, shown
-from ludus.cli._dataset_file import FileKind, whole_file
-from ludus.cli._episodes import print_report, stored_episodes
+from ludus.cli.common import EnvironmentName, Token, client_of, console, find_environment, is_local, run, shown
+from ludus.cli.dataset_files import FileKind, whole_file
+from ludus.cli.episodes import print_report, stored_episodes
 from ludus.client import ServerAddress
 from ludus.client.dataset_rows import TaskForm, task_row
 from ludus.client.demonstrations import Report, Selection, group_rows, pair_rows

@@ -12,8 +12,8 @@ from typing import Final
 
 import typer
 
-from ludus.cli._common import client_of, console, errors, find_environment, run, shown
-from ludus.cli._playing import source_of_target
+from ludus.cli.common import client_of, console, errors, find_environment, run, shown
+from ludus.cli.playing import source_of_target
 from ludus.client import Answer, Call, CallItem, Harness, RemoteEnvironment, ServerAddress, run_episode, text_of
 from ludus.client.environment import Preview
 from ludus.integrations.harbor_tasks import HarborTask, write_task

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import typer
 
-from ludus.cli._common import client_of, console, find_environment, is_local, run, shown
+from ludus.cli.common import client_of, console, find_environment, is_local, run, shown
 from ludus.integrations.packages import ExportedEnvironment, PackageForm, write_package
 from ludus.protocol.errors import InvalidParams, SplitNotFound, Unsupported
 from ludus.protocol.messages import did_you_mean

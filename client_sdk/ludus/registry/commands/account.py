@@ -12,8 +12,8 @@ from typing import Annotated, Final
 import typer
 from pydantic import ValidationError
 
-from ludus.cli._common import Json, console, print_json, run, shown
-from ludus.cli._hub import DEFAULT, HubAddress, HubToken
+from ludus.cli.common import Json, console, print_json, run, shown
+from ludus.cli.hub_options import DEFAULT, HubAddress, HubToken
 from ludus.protocol.errors import InvalidParams
 from ludus.protocol.messages import describe_invalid
 from ludus.protocol.text import printable

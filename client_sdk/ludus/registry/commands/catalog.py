@@ -6,8 +6,8 @@ from typing import Annotated, Final
 
 import typer
 
-from ludus.cli._common import Json, console, print_json, run, shown
-from ludus.cli._hub import DEFAULT, HubAddress, HubToken, PackageName
+from ludus.cli.common import Json, console, print_json, run, shown
+from ludus.cli.hub_options import DEFAULT, HubAddress, HubToken, PackageName
 from ludus.registry.commands.connecting import connect
 from ludus.registry.installing import parse_request
 from ludus.registry.types.packages import OwnerList, PackageSummary, SearchResult, VersionInfo, VersionList

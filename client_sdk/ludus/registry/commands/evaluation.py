@@ -9,10 +9,10 @@ from typing import Annotated
 
 import typer
 
-from ludus.cli import _playing, _policies
-from ludus.cli._app import ExitCode
-from ludus.cli._common import Json, console, errors, parse_pairs, print_json, run, shown
-from ludus.cli._hub import DEFAULT, HubAddress, HubToken
+from ludus.cli import playing, policies
+from ludus.cli.app import ExitCode
+from ludus.cli.common import Json, console, errors, parse_pairs, print_json, run, shown
+from ludus.cli.hub_options import DEFAULT, HubAddress, HubToken
 from ludus.client import Harness, Policy, TrajectoryWriter
 from ludus.common.distribution import installed_version
 from ludus.evaluation.config import ModelSpec, parse_config
@@ -118,11 +118,11 @@ def play(
         list[str] | None, typer.Option("--option", metavar="NAME=JSON", help="Further field of each request.")
     ] = None,
     concurrency: Annotated[int, typer.Option("--concurrency", "-c", min=1, help="Episodes at once.")] = CONCURRENCY,
-    max_turns: _playing.MaxTurns = 200,
-    turn_seconds: _playing.TurnSeconds = None,
-    episode_seconds: _playing.EpisodeSeconds = None,
-    out: _playing.Out = None,
-    overwrite: _playing.Overwrite = False,
+    max_turns: playing.MaxTurns = 200,
+    turn_seconds: playing.TurnSeconds = None,
+    episode_seconds: playing.EpisodeSeconds = None,
+    out: playing.Out = None,
+    overwrite: playing.Overwrite = False,
     hub: HubAddress = DEFAULT,
     token: HubToken = None,
     as_json: Json = False,
@@ -136,17 +136,17 @@ def play(
     [bold]ludus eval play alice/words@1.0.0 --split test --model openai:gpt-5 --tasks 50[/bold]
     """
     given = parse_pairs("--option", option or (), "NAME=JSON")
-    spec = spec_of(model, name, api_key_env, {key: _policies.json_or_text(text) for key, text in given.items()})
+    spec = spec_of(model, name, api_key_env, {key: policies.json_or_text(text) for key, text in given.items()})
     limits = Harness(max_turns=max_turns, turn_seconds=turn_seconds, episode_seconds=episode_seconds)
-    writer = _playing.writer_of(out, overwrite) if out is not None else None
+    writer = playing.writer_of(out, overwrite) if out is not None else None
     params = (env, split, tasks, samples)
-    with _playing.interruptible(out, resumable=False):
+    with playing.interruptible(out, resumable=False):
         ended = run(_play(package, spec, harness_name, params, resume, limits, concurrency, writer, hub, token))
     if as_json:
         print_json(ended.model_dump(mode="json", by_alias=True))
     else:
         print_run(ended, hub)
-    _playing.print_out(out)
+    playing.print_out(out)
     if ended.figures is None or ended.figures.unscored:
         raise typer.Exit(ExitCode.UNSUCCESSFUL)
 
@@ -189,7 +189,7 @@ async def policy_of(spec: ModelSpec) -> AsyncIterator[Policy]:
         return
     if spec.model == "oracle":
         raise typer.BadParameter("the oracle needs the task, which the hub keeps; choose another --model")
-    async with _policies.PolicyChoice(spec.model, {}, None, 0).open() as policy:
+    async with policies.PolicyChoice(spec.model, {}, None, 0).open() as policy:
         yield policy
 
 
@@ -275,7 +275,7 @@ def print_run(ended: RunInfo, hub: str) -> None:
     if figures is None:
         console.print(shown(f"the run {ended.key} is still open"))
         return
-    interval = _playing.interval_text(figures.mean.interval)
+    interval = playing.interval_text(figures.mean.interval)
     console.print(shown(f"mean {figures.mean.value:.4f}{interval} over {figures.mean.tasks} tasks", "bold"))
     console.print(shown("  " + ", ".join(f"{count} {end}" for end, count in figures.ends.items())), soft_wrap=True)
     if figures.unscored:

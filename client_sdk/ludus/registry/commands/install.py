@@ -7,8 +7,8 @@ from typing import Annotated, Final
 
 import typer
 
-from ludus.cli._common import console, errors, run, shown
-from ludus.cli._hub import DEFAULT, HubAddress, HubToken
+from ludus.cli.common import console, errors, run, shown
+from ludus.cli.hub_options import DEFAULT, HubAddress, HubToken
 from ludus.registry.commands.connecting import connect
 from ludus.registry.credentials import for_installers, saved_token
 from ludus.registry.installing import Verified, check_blocks, install, verify

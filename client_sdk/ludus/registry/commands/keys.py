@@ -6,8 +6,8 @@ from typing import Annotated, Final
 
 import typer
 
-from ludus.cli._common import Json, console, print_json, run, shown
-from ludus.cli._hub import DEFAULT, HubAddress, HubToken
+from ludus.cli.common import Json, console, print_json, run, shown
+from ludus.cli.hub_options import DEFAULT, HubAddress, HubToken
 from ludus.registry.client import normal_address
 from ludus.registry.commands.connecting import connect
 from ludus.registry.keys import KEY_FILE, Pins, config_folder, publisher_key

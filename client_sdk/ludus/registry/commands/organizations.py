@@ -8,8 +8,8 @@ from typing import Annotated, Final, TypeVar
 
 import typer
 
-from ludus.cli._common import Json, console, print_json, run, shown
-from ludus.cli._hub import DEFAULT, HubAddress, HubToken
+from ludus.cli.common import Json, console, print_json, run, shown
+from ludus.cli.hub_options import DEFAULT, HubAddress, HubToken
 from ludus.registry.commands.connecting import connect_as
 from ludus.registry.organizations import OrganizationsClient
 from ludus.registry.types.organizations import OrganizationInfo, Role

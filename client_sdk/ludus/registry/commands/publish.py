@@ -8,8 +8,8 @@ from typing import Annotated, Final
 
 import typer
 
-from ludus.cli._common import Json, console, errors, print_json, run, shown
-from ludus.cli._hub import DEFAULT, HubAddress, HubToken
+from ludus.cli.common import Json, console, errors, print_json, run, shown
+from ludus.cli.hub_options import DEFAULT, HubAddress, HubToken
 from ludus.cli.init import leftovers
 from ludus.registry.commands.connecting import connect
 from ludus.registry.project import read_project

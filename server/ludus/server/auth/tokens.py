@@ -26,6 +26,9 @@ from ludus.protocol.methods import SPLIT_SCOPE_PREFIX, Scope
 from ludus.server.auth.limits import TokenLimits
 from ludus.server.auth.principal import CREDENTIAL_BYTES, Principal
 
+__all__ = ["TOKEN_FILE_VARIABLE", "UnknownToken"]
+
+
 TOKEN_PREFIX: Final = "ludus_"
 """The prefix of every token."""
 

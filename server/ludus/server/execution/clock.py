@@ -8,6 +8,8 @@ from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from typing import Final
 
+__all__ = ["current_clock"]
+
 
 class Clock:
     """A deadline that moves later by the time during which all calls under it wait for a thread.

@@ -18,6 +18,9 @@ import re
 from itertools import pairwise
 from typing import Final
 
+__all__ = ["last_box"]
+
+
 READ: Final = 10_000
 """The most characters of a message that are read, from its end."""
 

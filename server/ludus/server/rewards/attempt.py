@@ -10,6 +10,9 @@ from typing import Any, TypeAlias, TypeVar
 from ludus.protocol.content import text_of
 from ludus.protocol.episodes import Candidate
 
+__all__ = ["Selector", "answer_of", "resolve"]
+
+
 T = TypeVar("T")
 
 

@@ -14,6 +14,8 @@ from ludus.server.rewards.methods import MethodCheck, methods_of
 from ludus.server.rewards.nodes import Node, WeightedSum, snake_case
 from ludus.server.rewards.rubric import Rubric
 
+__all__ = ["Declared"]
+
 
 class GroupScorer(Protocol):
     """Scores attempts at one task against each other."""

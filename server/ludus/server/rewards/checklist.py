@@ -52,6 +52,9 @@ from ludus.server.rewards.structure import Fields, JsonSchema
 from ludus.server.rewards.text import Exact, NormalizedMatch, Numeric, Pattern
 from ludus.server.rewards.verdict import Verdict
 
+__all__ = ["ItemCheck", "load_checklist"]
+
+
 BUILT_IN: Final[Mapping[str, Callable[..., Check]]] = {
     "called": ToolCalled, "call_order": CallOrder, "efficiency": Efficiency, "exact": Exact, "fields": Fields,
     "json_schema": JsonSchema, "math_equal": MathEqual, "no_errors": NoErrors, "normalized": NormalizedMatch,

@@ -25,6 +25,9 @@ from ludus.sandbox.core.errors import CAUSED_INSIDE
 from ludus.server.rewards.attempt import Attempt
 from ludus.server.rewards.verdict import Verdict, read_verdict
 
+__all__ = ["Offload", "settle"]
+
+
 log = logging.getLogger("ludus.server.rewards")
 
 Offload = Callable[..., Awaitable[Any]]

@@ -14,6 +14,8 @@ from ludus.server.rewards.attempt import Attempt
 from ludus.server.rewards.nodes import Node, Offload, Weighted, settle
 from ludus.server.rewards.verdict import Verdict, shorten_evidence
 
+__all__ = ["Rubric"]
+
 
 class Rubric:
     """A tree of weighted checks that scores attempts.

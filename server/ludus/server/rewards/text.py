@@ -21,6 +21,9 @@ from ludus.server.rewards.nodes import Check
 from ludus.server.rewards.units import Quantity, Unit, read_quantities, read_unit
 from ludus.server.rewards.verdict import Verdict
 
+__all__ = ["TEXT_CHARS", "normalize"]
+
+
 TEXT_CHARS: Final = 100_000
 """The limit for answers; longer ones are not searched and earn 0."""
 

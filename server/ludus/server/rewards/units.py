@@ -11,6 +11,9 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Final
 
+__all__ = ["read_quantity"]
+
+
 Dimension = tuple[int, ...]
 """Exponents of meter, kilogram, second, ampere, kelvin, mole, candela, bit and radian."""
 

@@ -11,6 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from ludus.protocol.episodes import EpisodeLimits
 from ludus.protocol.errors import CapacityError, ShuttingDown
 
+__all__ = ["ServerLimits"]
+
 
 class ServerLimits(BaseModel):
     """The limits of one server process. Times are in seconds; None means no limit."""

@@ -42,6 +42,9 @@ from ludus.server.web import logs
 from ludus.server.web.http_protocol import BoundedHttpProtocol, run_timeout_sweeper
 from ludus.server.web.websocket_protocol import BoundedWebSocketProtocol
 
+__all__ = ["HEADERS", "listen"]
+
+
 CAPABILITY_KEY_VARIABLE: Final = "LUDUS_CAPABILITY_KEY"
 """The environment variable that holds the capability key itself, in hexadecimal."""
 

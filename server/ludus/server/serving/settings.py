@@ -18,6 +18,8 @@ from ludus.server.web.guard import LOOPBACK_HOSTS, Origins
 from ludus.server.web.logs import LogFormat, LogLevel
 from ludus.server.web.proxies import ProxyHeaders, ProxyRules, parse_network, parse_public_url, parse_root_path
 
+__all__ = ["ServerSettings", "is_loopback"]
+
 
 def is_loopback(host: str) -> bool:
     """Return whether a host name or address is loopback, which no other machine can reach."""

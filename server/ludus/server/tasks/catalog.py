@@ -30,6 +30,9 @@ from ludus.server.authoring.worlds import WorldEnvironment, check_no_seats_with_
 from ludus.server.execution import user_code
 from ludus.server.tasks.curriculum import Curriculum
 
+__all__ = ["Catalog"]
+
+
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,99}")
 _ROOT_PATHS = frozenset(
     {

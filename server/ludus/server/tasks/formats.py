@@ -25,6 +25,9 @@ from ludus.protocol.errors import AuthoringError
 from ludus.protocol.messages import describe_invalid, did_you_mean
 from ludus.server.authoring.environment import Environment
 
+__all__ = ["FormatSource"]
+
+
 GROUP: Final = "ludus.formats"
 """The entry-point group of formats: prefix → `module:function`."""
 

@@ -24,6 +24,9 @@ from ludus.protocol.text import shorten_traceback
 from ludus.server.authoring.environment import Environment
 from ludus.server.tasks.formats import formats, parse_source, resolve
 
+__all__ = ["import_file", "load_environment"]
+
+
 GROUP: Final = "ludus.environments"
 """The entry-point group in which packages publish environments: name → `module:Class`."""
 

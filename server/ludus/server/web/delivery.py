@@ -25,6 +25,9 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+__all__ = ["Delivery", "watch"]
+
+
 SETTLE_SECONDS: Final = 0.25
 """How long after a reply a reset makes it lost, and an intact connection does not yet make it delivered."""
 

@@ -26,6 +26,9 @@ from ludus.server.web.arrivals import Arrivals
 if TYPE_CHECKING:
     from ludus.server.auth.quotas import Strangers
 
+__all__ = ["LOOPBACK_HOSTS", "Origins", "error_body", "error_headers", "refusal_headers"]
+
+
 LOOPBACK_HOSTS: Final = ("localhost", "127.0.0.1", "::1")
 """The loopback names of a machine."""
 

@@ -16,6 +16,9 @@ import httptools
 
 from ludus.protocol.errors import InvalidRequest, LudusError, PayloadTooLarge
 
+__all__ = ["Framing", "HEAD_BYTES", "HEAD_FIELDS"]
+
+
 HEAD_BYTES: Final = 64 * 1024
 """The most bytes of a request line with its headers."""
 

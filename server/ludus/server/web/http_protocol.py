@@ -45,6 +45,9 @@ from ludus.server.web.http_heads import (
 )
 from ludus.server.web.turns import FairTransport
 
+__all__ = ["BoundedHttpProtocol", "run_timeout_sweeper"]
+
+
 DISCARDED_BYTES: Final = 64 * 1024 * 1024
 """The most bytes of an already answered request that are read and discarded before the connection is closed."""
 

@@ -22,6 +22,9 @@ from typing import IO, Any, Final, Literal
 
 from ludus.protocol.text import escape_json, escape_record, replace_surrogates
 
+__all__ = ["ConsoleFormatter", "LogFormat", "LogLevel", "configure", "flush"]
+
+
 LogFormat = Literal["console", "json"]
 """The format of log lines: for people, or one JSON object each."""
 LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]

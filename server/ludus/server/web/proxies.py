@@ -27,6 +27,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from ludus.protocol.episodes import ForkResult, PlayAccess, StartedEpisode, StartResult
 from ludus.protocol.model import WireModel
 
+__all__ = ["parse_public_url"]
+
+
 ProxyHeaders = Literal["x-forwarded", "forwarded"]
 """The family of headers that the proxies set: `X-Forwarded-*`, or RFC 7239's `Forwarded`."""
 

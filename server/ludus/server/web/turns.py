@@ -21,6 +21,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
+__all__ = ["FairTransport"]
+
+
 TURN_COST: Final = 4_000
 """The units that all connections together may use in one turn of the loop before others wait for the next one."""
 

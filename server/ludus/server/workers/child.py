@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     from ludus.server.auth import TokenStore
     from ludus.server.hosting.host import EpisodeHost
 
+__all__ = ["serve_order"]
+
+
 FENCED: Final = 71
 """The exit status of a worker that was ordered to end by its gateway, or not asked for its load for too long."""
 

@@ -48,6 +48,9 @@ if TYPE_CHECKING:
     from ludus.server.workers.pool import Worker
     from ludus.server.workers.roles import Hub
 
+__all__ = ["ClientConnection", "body_too_large", "error_answer"]
+
+
 log = logging.getLogger("ludus.gateway")
 
 GONE: Final = 410

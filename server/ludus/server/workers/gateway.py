@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     from ludus.server.workers.pool import Pool, Worker
     from ludus.server.workers.requests import Request
 
+__all__ = ["Gateway", "TELL_SECONDS"]
+
+
 log = logging.getLogger("ludus.gateway")
 
 BACKLOG: Final = 4096

@@ -18,6 +18,9 @@ import sys
 import threading
 from typing import Any, Final
 
+__all__ = ["Answers", "read_orders"]
+
+
 ORPHANED: Final = 70
 """The exit status of a process whose parent is gone."""
 

@@ -18,6 +18,8 @@ from hashlib import blake2b
 from ludus.server.workers.notes import KEPT_SECONDS, MOST_NOTES, Note, Notes
 from ludus.server.workers.pool import Pool, Worker
 
+__all__ = ["Placements"]
+
 
 class Placements:
     """Chooses the worker of each start.

@@ -22,6 +22,9 @@ from typing import Any, Final, Protocol
 from ludus.server.workers.orders import HAND_OVER, SERVE, Order
 from ludus.server.workers.parent import BEAT
 
+__all__ = ["NotStarted"]
+
+
 _BEAT: Final = b'{"%b"' % BEAT.encode()
 
 EXIT_SECONDS: Final = 15.0

@@ -12,6 +12,9 @@ import httptools
 
 from ludus.server.workers.upstream import GATEWAY_HEADER
 
+__all__ = ["Request"]
+
+
 _OWN: Final = frozenset(
     {
         GATEWAY_HEADER, b"connection", b"keep-alive", b"proxy-connection", b"te", b"trailer", b"upgrade",

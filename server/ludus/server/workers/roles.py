@@ -14,6 +14,8 @@ from ludus.server.workers.requests import Request
 from ludus.server.workers.routing import Place, Target
 from ludus.server.workers.upstream import Uplink
 
+__all__ = ["Client", "Hub"]
+
 
 class Client(Protocol):
     """The connection of a client."""

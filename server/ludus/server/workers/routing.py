@@ -16,6 +16,9 @@ from ludus.protocol.identifiers import CHANNEL_PATH, CONTROL_PATH
 from ludus.protocol.methods import REPORT_OUTCOMES, START
 from ludus.protocol.workers import WORKER_PATH, is_worker_id, worker_of, worker_of_capability
 
+__all__ = ["Place", "Target", "place_of", "target_of_mcp"]
+
+
 _PLAY: Final = "/play/"
 _WORKER_START, _, _WORKER_END = WORKER_PATH.partition("{worker}")
 _PAGES: Final = frozenset({"/health", "/ready", "/metrics"})

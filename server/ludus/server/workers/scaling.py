@@ -20,6 +20,9 @@ from typing import Final
 from ludus.server.serving.settings import ServerSettings
 from ludus.server.workers.pool import Pool, State, Worker
 
+__all__ = ["Scaler"]
+
+
 log = logging.getLogger("ludus.supervisor")
 
 LOOK_SECONDS: Final = 0.5

@@ -21,6 +21,9 @@ from ludus.server.workers.pool import Ending, Pool, State, Worker
 from ludus.server.workers.processes import EXIT_SECONDS, Launcher, NotStarted, Process
 from ludus.server.workers.upstream import GATEWAY_HEADER, ask
 
+__all__ = ["LONG_LIFE_SECONDS", "Tender"]
+
+
 log = logging.getLogger("ludus.supervisor")
 
 LOOK_SECONDS: Final = 0.5

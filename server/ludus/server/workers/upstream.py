@@ -20,6 +20,9 @@ from ludus.protocol.errors import ShuttingDown
 from ludus.server.web.http_heads import Framing
 from ludus.server.workers.pool import Pool, Worker
 
+__all__ = ["Headers", "Uplink", "WholeAnswer", "ask", "connect"]
+
+
 GATEWAY_HEADER: Final = b"ludus-gateway"
 """The header by which the gateway proves to a worker that it is the gateway, and names the client's address."""
 

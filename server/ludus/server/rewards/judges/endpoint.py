@@ -23,6 +23,9 @@ from ludus.telemetry.tracing import active
 if TYPE_CHECKING:
     import aiohttp
 
+__all__ = ["Endpoint", "JudgeFailed", "LONGEST_PAUSE", "NoVerdict", "Retriable"]
+
+
 REPLY_BYTES: Final = 1_000_000
 """The limit for one reply; a longer one is a failure."""
 LONGEST_PAUSE: Final = 20.0

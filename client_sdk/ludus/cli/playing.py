@@ -9,12 +9,26 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from ludus.cli._app import ExitCode
-from ludus.cli._common import errors, is_local, shown
+from ludus.cli.app import ExitCode
+from ludus.cli.common import errors, is_local, shown
 from ludus.client import Harness, Policy, Summary, TrajectoryWriter
 from ludus.protocol import errors as e
 from ludus.protocol.episodes import EnvironmentInfo
 from ludus.validation.oracle import DemonstratorPolicy, OraclePolicy
+
+__all__ = [
+    "EpisodeSeconds",
+    "MaxTurns",
+    "Out",
+    "Overwrite",
+    "TurnSeconds",
+    "interruptible",
+    "interval_text",
+    "print_out",
+    "source_of_target",
+    "writer_of",
+]
+
 
 Source = Annotated[
     str | None,

@@ -11,6 +11,9 @@ from typing import Any, Final, Literal
 
 import typer
 
+__all__ = ["FileKind", "whole_file"]
+
+
 FileKind = Literal["jsonl", "parquet"]
 """The kinds of files."""
 

@@ -12,6 +12,8 @@ import typer
 
 from ludus.cli._lazy import LazyGroup, MissingPackage, advice, importer
 
+__all__ = ["ExitCode"]
+
 
 class ExitCode(IntEnum):
     """The exit codes of `ludus`."""

@@ -12,11 +12,14 @@ from typing import Annotated, Any, Final, Self, get_args
 
 import typer
 
-from ludus.cli._common import parse_pairs
+from ludus.cli.common import parse_pairs
 from ludus.client import Policy, RandomPolicy
 from ludus.client.loading import load_object
 from ludus.evaluation.config import DEFAULT_URLS, KEY_VARIABLES, Wire
 from ludus.validation.oracle import DemonstratorPolicy, OraclePolicy
+
+__all__ = ["PolicyChoice", "json_or_text"]
+
 
 POLICIES: Final = (
     "random, oracle, demonstrator, a model (openai, openai-responses, anthropic, google), module:callable or "

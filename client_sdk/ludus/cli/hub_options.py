@@ -8,6 +8,9 @@ import typer
 
 from ludus.common.hub import DEFAULT_HUB, HUB_VARIABLE
 
+__all__ = ["DEFAULT", "HubAddress", "HubToken", "PackageName"]
+
+
 HubAddress = Annotated[
     str, typer.Option("--hub", envvar=HUB_VARIABLE, show_envvar=True, metavar="URL", help="Address of the hub.")
 ]

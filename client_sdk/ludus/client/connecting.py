@@ -11,6 +11,9 @@ from ludus.client.client import Client
 from ludus.client.transports.base import Wire
 from ludus.telemetry.tracing import Tracing, from_environment
 
+__all__ = ["TOKEN_VARIABLE"]
+
+
 WireName = Literal["auto", "channel", "mcp", "ors"]
 """The wires that `connect` knows by name."""
 

@@ -21,6 +21,22 @@ if TYPE_CHECKING:  # importing the client would double the time of commands that
     from ludus.protocol.episodes import EnvironmentInfo, ToolSpec
     from ludus.protocol.rewards import Reward
 
+__all__ = [
+    "EnvironmentName",
+    "Json",
+    "Token",
+    "client_of",
+    "console",
+    "errors",
+    "find_environment",
+    "is_local",
+    "parse_pairs",
+    "print_json",
+    "run",
+    "shown",
+]
+
+
 T = TypeVar("T")
 
 Url = Annotated[str, typer.Argument(metavar="URL", help="Address of the server, such as http://localhost:8000.")]

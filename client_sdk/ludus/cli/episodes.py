@@ -7,11 +7,13 @@ from pathlib import Path
 
 import typer
 
-from ludus.cli._common import console, shown
+from ludus.cli.common import console, shown
 from ludus.client import read_trajectories
 from ludus.client.demonstrations import Report, latest_of_each_policy
 from ludus.protocol.errors import ParseError
 from ludus.protocol.trajectory import Trajectory
+
+__all__ = ["print_report", "stored_episodes"]
 
 
 def stored_episodes(paths: Sequence[Path], option: str) -> Iterator[Trajectory]:

@@ -11,6 +11,9 @@ from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from typing import Any, Final, Protocol, TypeVar, cast
 
+__all__ = ["portal"]
+
+
 T = TypeVar("T")
 C = TypeVar("C", bound="Closeable")
 
