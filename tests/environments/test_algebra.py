@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ludus.server import DIFFICULTIES, Difficulty
+
 import re
 from collections import Counter
 from fractions import Fraction
@@ -13,7 +15,7 @@ from algebra_reader import CHECKS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ludus.environments._partition import SECRET_VARIABLE, SplitName, fresh_tests
+from ludus.server.authoring.partition import SECRET_VARIABLE, SplitType, fresh_tests
 from ludus.environments.algebra.environment import (
     Algebra,
     AlgebraProblem,
@@ -26,7 +28,7 @@ from ludus.environments.algebra.environment import (
 from ludus.environments.algebra.grading import FORMS, Form, is_answer, said
 from ludus.environments.algebra.parser import Unreadable, evaluate, parse
 from ludus.environments.algebra.polynomials import MOST_WORK, ONE, Budget, TooMuch
-from ludus.environments.algebra.topics import DIFFICULTIES, TOPICS, Difficulty
+from ludus.environments.algebra.topics import TOPICS
 from ludus.server import final_answer
 
 each_difficulty = pytest.mark.parametrize("difficulty", DIFFICULTIES)
@@ -372,7 +374,7 @@ ONE_OF_EACH: list[tuple[Form, str]] = [
 
 
 @cache
-def identities(split: SplitName) -> set[str]:
+def identities(split: SplitType) -> set[str]:
     levels: list[tuple[Difficulty, ...]] = [*((one,) for one in DIFFICULTIES), DIFFICULTIES]
     return {problem.identity for chosen in levels for problem in held_out(split, chosen, None)}
 
@@ -387,7 +389,7 @@ def test_no_training_problem_has_topic_and_numbers_of_one_held_out(difficulty: D
 
 def test_validation_and_test_share_no_problem_and_have_none_twice() -> None:
     assert identities("validation").isdisjoint(identities("test"))
-    splits: tuple[SplitName, ...] = ("validation", "test")
+    splits: tuple[SplitType, ...] = ("validation", "test")
     found = [task.question for split in splits for task in held_out_tasks(split, DIFFICULTIES)]
     assert len(found) == len(set(found)) == 600
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ludus.server import DIFFICULTIES, Difficulty
+
 import hashlib
 import random
 import re
@@ -13,20 +15,10 @@ import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from ludus.environments._partition import SECRET_VARIABLE, SplitName
+from ludus.server.authoring.partition import SECRET_VARIABLE, SplitType
 from ludus.environments.arithmetic.answers import read_answer
 from ludus.environments.arithmetic.environment import Arithmetic, ArithmeticTask, held_out_tasks, make_task
-from ludus.environments.arithmetic.expressions import (
-    DIFFICULTIES,
-    PAIRS,
-    Difficulty,
-    easy_expression,
-    fraction,
-    join,
-    number,
-    read_expression,
-    shows_value,
-)
+from ludus.environments.arithmetic.expressions import PAIRS, easy_expression, fraction, join, number, read_expression, shows_value
 
 each_difficulty = pytest.mark.parametrize("difficulty", DIFFICULTIES)
 
@@ -97,7 +89,7 @@ def test_easy_training_tasks_repeat_no_pair_before_all_were_there() -> None:
 @pytest.fixture(scope="module")
 def held_out() -> set[tuple[str, ...]]:
     """The numbers of all tasks for validation and test."""
-    splits: tuple[SplitName, ...] = ("validation", "test")
+    splits: tuple[SplitType, ...] = ("validation", "test")
     return {numbers_of(task.expression) for split in splits for task in held_out_tasks(split, DIFFICULTIES)}
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ludus.server import DIFFICULTIES, Difficulty
+
 import ast
 import hashlib
 import json
@@ -26,7 +28,7 @@ from hypothesis import strategies as st
 from suite_selection import selected_suites, whole_or_few
 
 from ludus.environments._isolated.inside import SIGNALS
-from ludus.environments._partition import SECRET_VARIABLE, SplitName, split_of
+from ludus.server.authoring.partition import SECRET_VARIABLE, SplitType, split_of
 from ludus.environments.code import equivalents, inside
 from ludus.environments.code.checks import Case, compiled, constant_passes, make_hidden, outcomes_of
 from ludus.environments.code.environment import Code, sandbox_settings
@@ -35,7 +37,7 @@ from ludus.environments.code.families import FAMILIES
 from ludus.environments.code.grading import program_in, reward_of
 from ludus.environments.code.mutations import changes_of, cuts_of
 from ludus.environments.code.neighbors import Draw, each_rule_counts, neighbors
-from ludus.environments.code.problem import DIFFICULTIES, Difficulty, Problem
+from ludus.environments.code.problem import Problem
 from ludus.environments.code.running import CASE_BYTES, CaseResult, read_results, run_cases, same
 from ludus.environments.code.tasks import (
     CodeTask,
@@ -101,7 +103,7 @@ def test_the_rules_of_a_training_task_are_those_of_no_task_held_out(index: int, 
 @pytest.mark.suite("breadth", first=1)
 @each_difficulty
 def test_validation_and_test_share_no_combination_of_rules_and_repeat_no_task(difficulty: Difficulty) -> None:
-    splits: tuple[SplitName, ...] = ("validation", "test")
+    splits: tuple[SplitType, ...] = ("validation", "test")
     for split in splits:
         tasks = held_out_tasks(split, [difficulty])
         assert len({task.specification for task in tasks}) == len(tasks) == 480

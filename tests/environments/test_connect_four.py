@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ludus.environments._partition import SECRET_VARIABLE, SplitName, split_of
+from ludus.server.authoring.partition import SECRET_VARIABLE, SplitType, split_of
 from ludus.environments.connect_four.board import (
     Position,
     best_columns,
@@ -69,7 +69,7 @@ def test_the_board_follows_the_plain_rules() -> None:
 
 
 def test_a_secret_gives_other_test_openings_with_other_ids_and_the_same_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    def tasks(split: SplitName) -> list[ConnectFourTask]:
+    def tasks(split: SplitType) -> list[ConnectFourTask]:
         return [make_task(split, ("easy", "medium"), index) for index in range(20)]
 
     public = {split: tasks(split) for split in ("train", "validation", "test")}

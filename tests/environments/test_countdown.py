@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ludus.server import Difficulty
+
 import hashlib
 import math
 from collections import Counter
@@ -14,11 +16,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ludus.environments._partition import SECRET_VARIABLE, SPLITS, place_of
+from ludus.server.authoring.partition import SECRET_VARIABLE, SPLITS, place_of
 from ludus.environments.countdown import CountdownTask
 from ludus.environments.countdown.environment import make_task
 from ludus.environments.countdown.expression import read_expression
-from ludus.environments.countdown.generator import LEVELS, Difficulty, make_problem, reachable
+from ludus.environments.countdown.generator import LEVELS, make_problem, reachable
 from ludus.protocol import text_of
 
 NAME = "countdown"

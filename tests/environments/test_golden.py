@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import pytest
 
-from ludus.environments._partition import SECRET_VARIABLE
+from ludus.server.authoring.partition import SECRET_VARIABLE
 from ludus.environments.browser.driver.chromium import missing_chromium
 from ludus.protocol.errors import LudusError
 

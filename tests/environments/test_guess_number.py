@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ludus.environments._partition import SECRET_VARIABLE
+from ludus.server.authoring.partition import SECRET_VARIABLE
 from ludus.environments.guess_number.environment import LEVELS, GuessNumberTask, make_task, tiny_ranges, tiny_task
 from ludus.protocol import EndReason, text_of
 

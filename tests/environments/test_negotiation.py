@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ludus.server import DIFFICULTIES
+
 import itertools
 import json
 import random
@@ -18,21 +20,13 @@ from hypothesis import strategies as st
 from negotiators import earned, match_of, seat_of
 from suite_selection import whole_or_few
 
-from ludus.environments._partition import SECRET_VARIABLE, SplitName
+from ludus.server.authoring.partition import SECRET_VARIABLE, SplitType
 from ludus.environments.negotiation.drawing import Drawn, scenario_of
 from ludus.environments.negotiation.environment import LONGEST_MESSAGE, MESSAGES, Negotiation
 from ludus.environments.negotiation.opponents import IMPROVEMENTS, STYLES, Opponent, acceptable
 from ludus.environments.negotiation.reactions import MISSES, NEEDS, meeting, needs_of
 from ludus.environments.negotiation.scenario import SEATS, Deal, Issue, Scenario
-from ludus.environments.negotiation.tasks import (
-    DIFFICULTIES,
-    DOMAINS,
-    OPPONENTS,
-    NegotiationTask,
-    held_out_task,
-    kinds_of,
-    train_task,
-)
+from ludus.environments.negotiation.tasks import DOMAINS, OPPONENTS, NegotiationTask, held_out_task, kinds_of, train_task
 from ludus.environments.negotiation.terms import read_terms, write_terms
 from ludus.protocol import Answer, EndReason, text_of
 from ludus.protocol import episodes as e
@@ -659,7 +653,7 @@ def test_a_negotiation_with_its_seats_swapped_is_in_the_same_split(domain: Any) 
 
 
 def test_a_secret_gives_other_test_tasks_with_other_ids_and_the_same_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    def tasks(split: SplitName) -> list[NegotiationTask]:
+    def tasks(split: SplitType) -> list[NegotiationTask]:
         return [held_out_task(split, kinds_of(), index) for index in range(20)]
 
     monkeypatch.delenv(SECRET_VARIABLE, raising=False)

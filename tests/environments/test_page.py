@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ludus.environments._partition import SECRET_VARIABLE
+from ludus.server.authoring.partition import SECRET_VARIABLE
 from ludus.hub.seed import LIBRARY
 
 PAGE = Path(__file__).parents[2] / "docs" / "environments.md"

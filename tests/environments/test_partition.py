@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ludus.environments._partition import SPLITS, place_of, scattered
+from ludus.server.authoring.partition import SPLITS, place_of, scattered
 from ludus.environments.arithmetic.environment import held_out_tasks, make_task
 
 

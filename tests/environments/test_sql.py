@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ludus.server import DIFFICULTIES, Difficulty
+
 import hashlib
 import json
 import re
@@ -16,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ludus.environments._dice import QuickRandom
-from ludus.environments._partition import SECRET_VARIABLE, SplitName, split_of
+from ludus.server.authoring.partition import SECRET_VARIABLE, SplitType, split_of
 from ludus.environments.sql.data import HIDDEN, PROFILES, VISIBLE, focus, image, rows_of
 from ludus.environments.sql.domains import DOMAINS
 from ludus.environments.sql.engine import FUNCTIONS, LONGEST, STEPS, Database, QueryError, check_query
@@ -25,7 +27,7 @@ from ludus.environments.sql.exploits import messages
 from ludus.environments.sql.find_unsound import find
 from ludus.environments.sql.grading import judge, read_query, same_rows
 from ludus.environments.sql.mutants import mutants
-from ludus.environments.sql.recipes import DIFFICULTIES, Difficulty, Plan, make_plan
+from ludus.environments.sql.recipes import Plan, make_plan
 from ludus.environments.sql.schema import VARIANTS, Schema, schema_of
 from ludus.environments.sql.soundness import VERIFIED, faults, hidden, unsound
 from ludus.environments.sql.tasks import HELD_OUT, Series, make_task
@@ -38,7 +40,7 @@ GOLDEN = {
 }
 """Hashes of the first tasks of each level, of what their tools show, and of rewards. A change raises `version`."""
 
-HELD_OUT_SPLITS: tuple[SplitName, ...] = ("validation", "test")
+HELD_OUT_SPLITS: tuple[SplitType, ...] = ("validation", "test")
 each_difficulty = pytest.mark.parametrize("difficulty", DIFFICULTIES)
 seeds = st.integers(0, 2**63)
 
@@ -141,7 +143,7 @@ def test_held_out_tasks_differ_in_more_than_constants_and_are_in_their_splits() 
 
 
 def test_a_secret_gives_other_sound_test_tasks_with_other_ids_and_the_same_others(monkeypatch: Any) -> None:
-    def first(split: SplitName) -> list[Any]:
+    def first(split: SplitType) -> list[Any]:
         return [make_task(split, DIFFICULTIES, index) for index in range(9)]
 
     public = {split: first(split) for split in HELD_OUT_SPLITS}
@@ -159,7 +161,7 @@ def test_a_secret_gives_other_sound_test_tasks_with_other_ids_and_the_same_other
 @pytest.mark.suite("breadth", first=1)
 @each_difficulty
 def test_hidden_databases_tell_solutions_from_wrong_queries(difficulty: Difficulty) -> None:
-    counts: dict[SplitName, int] = {"train": 40, "validation": 20, "test": 20}
+    counts: dict[SplitType, int] = {"train": 40, "validation": 20, "test": 20}
     for split, count in counts.items():
         series = Series(split, difficulty)
         for index in range(count):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ludus.server import DIFFICULTIES, Difficulty
+
 import itertools
 from collections import Counter
 from collections.abc import Generator, Mapping
@@ -13,17 +15,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ludus.environments._partition import SECRET_VARIABLE, SPLITS, SplitName, split_of
+from ludus.server.authoring.partition import SECRET_VARIABLE, SPLITS, SplitType, split_of
 from ludus.environments.support_desk import SupportDesk, SupportDeskTask
 from ludus.environments.support_desk.cases import KINDS, Case, Request
 from ludus.environments.support_desk.domains import DOMAINS
 from ludus.environments.support_desk.environment import COUNTS, case_of, make_task
-from ludus.environments.support_desk.kinds import IDENTITY, LEVELS, OUTCOMES, OWNER, Level
+from ludus.environments.support_desk.kinds import IDENTITY, OUTCOMES, OWNER
 from ludus.environments.support_desk.oracle import QUESTIONS, identify, look_up
 from ludus.protocol import Answer, Call, EndReason, StepResult, text_of
 from ludus.server import Split
 
-each_level = pytest.mark.parametrize("level", LEVELS)
+each_level = pytest.mark.parametrize("level", DIFFICULTIES)
 some_indices = st.integers(0, 2**40)
 Policy = Generator[Call | Answer, StepResult, None]
 MONTHS = (
@@ -33,15 +35,15 @@ MONTHS = (
 NUMBERS = "zero one two three four five six seven eight nine ten eleven twelve".split()
 
 
-def cases(level: Level, count: int) -> list[Case]:
+def cases(level: Difficulty, count: int) -> list[Case]:
     return [case_of(make_task("train", [level], index)) for index in range(count)]
 
 
 # Splits
 
 
-@given(index=some_indices, split=st.sampled_from(SPLITS), levels=st.sampled_from([LEVELS, *((one,) for one in LEVELS)]))
-def test_the_user_of_a_task_determines_its_split(index: int, split: SplitName, levels: tuple[Level, ...]) -> None:
+@given(index=some_indices, split=st.sampled_from(SPLITS), levels=st.sampled_from([DIFFICULTIES, *((one,) for one in DIFFICULTIES)]))
+def test_the_user_of_a_task_determines_its_split(index: int, split: SplitType, levels: tuple[Difficulty, ...]) -> None:
     task = make_task(split, levels, index)
     assert split_of(task.person) == split
     assert task.difficulty in levels
@@ -49,7 +51,7 @@ def test_the_user_of_a_task_determines_its_split(index: int, split: SplitName, l
 
 
 @each_level
-def test_no_user_is_in_two_splits_or_twice_in_a_held_out_one(level: Level) -> None:
+def test_no_user_is_in_two_splits_or_twice_in_a_held_out_one(level: Difficulty) -> None:
     people = {split: [make_task(split, [level], index).person for index in range(300)] for split in SPLITS}
     for one, other in itertools.combinations(people.values(), 2):
         assert set(one).isdisjoint(other)
@@ -80,7 +82,7 @@ def test_kinds_and_outcomes_are_balanced_so_that_no_constant_decision_wins() -> 
 
 
 @each_level
-def test_the_first_request_has_the_outcome_that_was_drawn_and_ids_name_one_row_each(level: Level) -> None:
+def test_the_first_request_has_the_outcome_that_was_drawn_and_ids_name_one_row_each(level: Difficulty) -> None:
     for index in range(60):
         task = make_task("validation", [level], index)
         case = case_of(task)
@@ -92,7 +94,7 @@ def test_the_first_request_has_the_outcome_that_was_drawn_and_ids_name_one_row_e
 
 
 def test_levels_add_second_requests_namesakes_strangers_and_changes_of_mind() -> None:
-    easy, medium, hard = (cases(level, 120) for level in LEVELS)
+    easy, medium, hard = (cases(level, 120) for level in DIFFICULTIES)
     assert {len(case.requests) for case in easy + medium} == {1}
     assert Counter(len(case.requests) for case in hard)[2] > 100
     for case in easy:
@@ -109,7 +111,7 @@ def test_levels_add_second_requests_namesakes_strangers_and_changes_of_mind() ->
 
 
 @each_level
-def test_a_decision_follows_from_the_file_the_policy_and_what_the_user_says(level: Level) -> None:
+def test_a_decision_follows_from_the_file_the_policy_and_what_the_user_says(level: Difficulty) -> None:
     """The policy decides without anything that an agent cannot learn: rows, numbers in the prompt, answers."""
     for case in cases(level, 72):
         for request in case.requests:
@@ -124,7 +126,7 @@ def test_a_decision_follows_from_the_file_the_policy_and_what_the_user_says(leve
 def test_every_rule_and_team_decides_some_case() -> None:
     found = {
         (case.domain.name, request.decision.code)
-        for level in LEVELS
+        for level in DIFFICULTIES
         for case in cases(level, 252)
         for request in case.requests
     }
@@ -138,7 +140,7 @@ def test_every_rule_and_team_decides_some_case() -> None:
 
 @pytest.mark.suite("breadth", first=1)
 @each_level
-async def test_the_oracle_earns_everything_for_each_kind_and_outcome(player: Any, level: Level) -> None:
+async def test_the_oracle_earns_everything_for_each_kind_and_outcome(player: Any, level: Difficulty) -> None:
     for index in range(len(KINDS) * len(OUTCOMES)):
         [episode] = await player.start(f"support_desk-{level}", "validation", index, seed=index)
         results = await player.play(episode.episode, player.oracle(f"support_desk-{level}", "validation", index))
@@ -223,7 +225,7 @@ def worded(name: str, value: Any) -> str:
 
 @pytest.mark.suite("breadth", first=2)
 @each_level
-async def test_a_clerk_with_the_words_of_a_language_model_earns_everything_too(player: Any, level: Level) -> None:
+async def test_a_clerk_with_the_words_of_a_language_model_earns_everything_too(player: Any, level: Difficulty) -> None:
     for index in range(len(KINDS) * 2):
         case = case_of(player.task(f"support_desk-{level}", "train", index))
         [episode] = await player.start(f"support_desk-{level}", "train", index, seed=index)
@@ -248,7 +250,7 @@ async def test_the_same_seed_gives_the_same_user_and_another_seed_other_words(pl
 
 @pytest.mark.suite("breadth", first=1)
 @each_level
-async def test_no_exploit_earns_anything(player: Any, level: Level) -> None:
+async def test_no_exploit_earns_anything(player: Any, level: Difficulty) -> None:
     tried: set[str] = set()
     for index in range(0, 36, 13):
         for what, policy in SupportDesk.exploits(player.task(f"support_desk-{level}", "train", index)).items():

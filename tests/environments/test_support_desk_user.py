@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ludus.server import Difficulty
+
 import asyncio
 import json
 import os
@@ -22,7 +24,7 @@ from ludus.environments.support_desk import SupportDesk
 from ludus.environments.support_desk.cases import Case
 from ludus.environments.support_desk.desk import Desk, is_settled, open_store
 from ludus.environments.support_desk.environment import case_of, make_task
-from ludus.environments.support_desk.kinds import IDENTITY, OWNER, Decision, Level, grant, refuse
+from ludus.environments.support_desk.kinds import IDENTITY, OWNER, Decision, grant, refuse
 from ludus.environments.support_desk.model_user import (
     KEY_VARIABLE,
     MODEL_VARIABLE,
@@ -43,7 +45,7 @@ TODAY = date(2026, 3, 9)
 ASK_IDENTITY = "Please tell me your e-mail address and your date of birth."
 
 
-def case_with(wanted: Callable[[Case], Any], level: Level = "medium") -> Case:
+def case_with(wanted: Callable[[Case], Any], level: Difficulty = "medium") -> Case:
     """The first case with what a test needs."""
     return next(case for at in range(3000) if wanted(case := case_of(make_task("train", [level], at))))
 

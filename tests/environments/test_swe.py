@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ludus.server import DIFFICULTIES, Difficulty
+
 import asyncio
 import importlib
 import re
@@ -20,7 +22,7 @@ from sandboxing import NEEDS_BUBBLEWRAP
 from suite_selection import whole_or_few
 
 from ludus.environments._isolated.hiding import hide_package
-from ludus.environments._partition import SECRET_VARIABLE
+from ludus.server.authoring.partition import SECRET_VARIABLE
 from ludus.environments._workspace.files import Tree, directory, file, fingerprint, link
 from ludus.environments._workspace.repository import Repository
 from ludus.environments.swe.blueprint import EXTRAS, blueprint, fill, names, parse, words_of
@@ -36,17 +38,7 @@ from ludus.environments.swe.reference import outcomes_of
 from ludus.environments.swe.searching import search_repair
 from ludus.environments.swe.selection import are_apart, pass_in_time, trial_of
 from ludus.environments.swe.sessions import run_lines, shortest_session
-from ludus.environments.swe.tasks import (
-    DIFFICULTIES,
-    HELD_OUT,
-    Difficulty,
-    Recipe,
-    SweTask,
-    held_out_tasks,
-    kinds,
-    make_task,
-    templates,
-)
+from ludus.environments.swe.tasks import HELD_OUT, Recipe, SweTask, held_out_tasks, kinds, make_task, templates
 from ludus.protocol import Answer, Call, EndReason, text_of
 from ludus.protocol.errors import AuthoringError
 from ludus.validation import validate

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ludus.server import DIFFICULTIES, Difficulty
+
 import hashlib
 import inspect
 import os
@@ -20,7 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sandboxing import NEEDS_BUBBLEWRAP
 
-from ludus.environments._partition import SECRET_VARIABLE
+from ludus.server.authoring.partition import SECRET_VARIABLE
 from ludus.environments._workspace.files import (
     Tree,
     directory,
@@ -44,7 +46,7 @@ from ludus.environments.terminal.environment import (
 )
 from ludus.environments.terminal.exploits import outputs
 from ludus.environments.terminal.grading import judge, matches
-from ludus.environments.terminal.problem import DIFFICULTIES, Case, CaseResult, Difficulty, State
+from ludus.environments.terminal.problem import Case, CaseResult, State
 from ludus.environments.terminal.templates import TEMPLATES, by_level
 from ludus.protocol import Answer, Call, EndReason, text_of
 from ludus.protocol import episodes as e

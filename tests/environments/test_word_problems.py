@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ludus.server import DIFFICULTIES, Difficulty
+
 import re
 from collections import Counter
 from fractions import Fraction
@@ -15,12 +17,12 @@ from word_problem_reader import SOURCES as READ_SOURCES
 from word_problem_reader import TRANSFORMS as READ_TRANSFORMS
 from word_problem_reader import solve
 
-from ludus.environments._partition import SECRET_VARIABLE, SplitName, fresh_tests
+from ludus.server.authoring.partition import SECRET_VARIABLE, SplitType, fresh_tests
 from ludus.environments.word_problems.answers import read_answer
 from ludus.environments.word_problems.environment import WordProblems, _problems, held_out_tasks, train_task
 from ludus.environments.word_problems.problems import LEVELS, Problem, draw_problem
 from ludus.environments.word_problems.sources import SOURCES
-from ludus.environments.word_problems.story import DIFFICULTIES, NAMES, SCALES, Difficulty
+from ludus.environments.word_problems.story import NAMES, SCALES
 from ludus.environments.word_problems.transforms import TRANSFORMS
 
 each_difficulty = pytest.mark.parametrize("difficulty", DIFFICULTIES)
@@ -172,7 +174,7 @@ def test_the_most_frequent_answer_is_rare(difficulty: Difficulty) -> None:
 
 
 @cache
-def held_out(split: SplitName) -> set[str]:
+def held_out(split: SplitType) -> set[str]:
     """The identities of all problems of a split, at all levels, alone and in turn."""
     levels: list[list[Difficulty]] = [[one] for one in DIFFICULTIES]
     return {problem.identity for chosen in (*levels, DIFFICULTIES) for problem in _problems(split, tuple(chosen), None)}
@@ -191,7 +193,7 @@ def test_validation_and_test_share_no_numbers() -> None:
 
 
 def test_validation_and_test_have_no_question_twice() -> None:
-    splits: tuple[SplitName, ...] = ("validation", "test")
+    splits: tuple[SplitType, ...] = ("validation", "test")
     texts = [task.question for split in splits for task in held_out_tasks(split, DIFFICULTIES)]
     assert len(texts) == len(set(texts)) == 600
 

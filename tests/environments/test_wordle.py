@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ludus.server import Difficulty
+
 import random
 from collections import Counter
 from importlib import resources
@@ -11,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ludus.environments._partition import SECRET_VARIABLE
+from ludus.server.authoring.partition import SECRET_VARIABLE
 from ludus.environments.wordle.environment import make_task
 from ludus.environments.wordle.feedback import broken_hint, greens, mark, present
-from ludus.environments.wordle.lists import ANSWER_FILES, Difficulty, allowed, answers, answers_of
+from ludus.environments.wordle.lists import ANSWER_FILES, allowed, answers, answers_of
 from ludus.protocol import EndReason, text_of
 
 NAME = "wordle"

@@ -33,6 +33,13 @@ try:
     from ludus.server.authoring.environment import Environment, Toolset
     from ludus.server.authoring.generation import HeldOutTask
     from ludus.server.authoring.noise import Noise
+    from ludus.server.authoring.procedural import (
+        DIFFICULTIES,
+        Difficulty,
+        ProceduralEnvironment,
+        TaskDraw,
+        fresh_tests,
+    )
     from ludus.server.authoring.results import Result, ToolError
     from ludus.server.authoring.seats import Match, SeatedEnvironment
     from ludus.server.authoring.splits import Split
@@ -127,7 +134,9 @@ __all__ = [
     "Checklist",
     "ChecklistError",
     "Component",
+    "DIFFICULTIES",
     "DatabaseState",
+    "Difficulty",
     "EachStep",
     "Efficiency",
     "Endpoint",
@@ -166,6 +175,7 @@ __all__ = [
     "Penalty",
     "Price",
     "Private",
+    "ProceduralEnvironment",
     "ProgramTest",
     "ProgramTests",
     "ReferenceJudge",
@@ -186,6 +196,7 @@ __all__ = [
     "TakenStep",
     "TakenTurn",
     "Task",
+    "TaskDraw",
     "TextBlock",
     "ToolCalled",
     "ToolError",
@@ -200,6 +211,7 @@ __all__ = [
     "check",
     "connect_mcp",
     "final_answer",
+    "fresh_tests",
     "judged_by",
     "lint_checklist",
     "load_checklist",

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from ludus.server import DIFFICULTIES, Difficulty
+
 import pytest
 from research_reader import values, year_in
 
-from ludus.environments._partition import SECRET_VARIABLE
+from ludus.server.authoring.partition import SECRET_VARIABLE
 from ludus.environments.research.archive import REPORTED, Archive, archive_of, open_library
 from ludus.environments.research.briefs import LEVELS, brief_of
 from ludus.environments.research.columns import form_of, label_of, value_shown
 from ludus.environments.research.environment import ResearchTask, make_task, sheet_of
-from ludus.environments.search.questions import DIFFICULTIES, Difficulty
 from ludus.environments.search.world import RELATIONS, World
 from ludus.environments.search.world.library import world_name
 from ludus.environments.search.world.schema import OF_KIND

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ludus.server import DIFFICULTIES, Difficulty
+
 import json
 import re
 from collections.abc import AsyncIterator, Callable
@@ -25,7 +27,6 @@ from ludus.environments.research.prompt import prompt_of
 from ludus.environments.research.report import LINES, LONGEST, Unreadable, form_problems, in_order, read_report
 from ludus.environments.research.sheet import Sheet
 from ludus.environments.research.writer import Draft, cited, finding, perfect, title_of
-from ludus.environments.search.questions import DIFFICULTIES, Difficulty
 from ludus.protocol import Reward, StepResult, text_of
 from ludus.protocol import episodes as e
 from ludus.server import EpisodeHost

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ludus.server import DIFFICULTIES, Difficulty
+
 import random
 from collections import Counter
 
@@ -10,16 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from search_brute_force import BruteForce, Unanswerable
 
-from ludus.environments.search.questions import (
-    DIFFICULTIES,
-    FAMILIES,
-    HOPS,
-    Difficulty,
-    Question,
-    QuestionMaker,
-    questions_of,
-    reduced,
-)
+from ludus.environments.search.questions import FAMILIES, HOPS, Question, QuestionMaker, questions_of, reduced
 from ludus.environments.search.world import Graph, Layout, graph_of, layout_of
 from ludus.environments.search.world.pages import date_text
 

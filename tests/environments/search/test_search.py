@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from ludus.server import DIFFICULTIES, Difficulty
+
 import random
 from typing import Any
 
 import pytest
 from search_reader import read_and_guess
 
-from ludus.environments._partition import SECRET_VARIABLE
+from ludus.server.authoring.partition import SECRET_VARIABLE
 from ludus.environments.search import Search, SearchTask
 from ludus.environments.search.environment import deciding_of, evidence_of, make_task
-from ludus.environments.search.questions import DIFFICULTIES, Difficulty
 from ludus.environments.search.reader import PART_LENGTH, code_of
 from ludus.environments.search.world import open_world
 from ludus.protocol import StepResult, text_of

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ludus.environments._partition import SECRET_VARIABLE, SPLITS, SplitName
+from ludus.server.authoring.partition import SECRET_VARIABLE, SPLITS, SplitType
 from ludus.environments.search.world import RELATIONS, World, graph_of, open_world
 from ludus.environments.search.world.graph import draw_graph
 from ludus.environments.search.world.index import Index, query_words, snippet
@@ -43,7 +43,7 @@ def invented(world: str) -> set[str]:
 
 @settings(max_examples=12, deadline=None)
 @given(split=st.sampled_from(SPLITS), number=st.integers(0, 10**9))
-def test_every_invented_name_belongs_to_the_split_of_its_world(split: SplitName, number: int) -> None:
+def test_every_invented_name_belongs_to_the_split_of_its_world(split: SplitType, number: int) -> None:
     assert all(belongs(word, split) for word in invented(f"{split}-{number}"))
 
 

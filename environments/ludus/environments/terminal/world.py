@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from ludus.environments._workspace.files import EPOCH, Entry, file
 from ludus.environments._workspace.words import FIRST, LAST, NOUNS
-from ludus.environments.terminal.problem import Difficulty
+from ludus.server import Difficulty
 
 T = TypeVar("T")
 
