@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from ludus.server import DIFFICULTIES, Difficulty
-
 import asyncio
 import hashlib
 import re
@@ -18,22 +16,12 @@ from hypothesis import strategies as st
 from sandboxing import NEEDS_BUBBLEWRAP
 from waiting import wait_until
 
-from ludus.server.authoring.partition import SECRET_VARIABLE, SPLITS, SplitType, split_of
 from ludus.environments.browser import environment as module
 from ludus.environments.browser.driver import tab as tab_module
 from ludus.environments.browser.driver.chromium import chromium_settings, missing_chromium
 from ludus.environments.browser.driver.snapshot import PAGE_CHARS, Snapshot
 from ludus.environments.browser.driver.tab import Tab
-from ludus.environments.browser.environment import (
-    HOSTS,
-    Browser,
-    BrowserTask,
-    by_level,
-    held_out_tasks,
-    make_task,
-    problem_of,
-    wanted_state,
-)
+from ludus.environments.browser.environment import HOSTS, Browser, BrowserTask, by_level, problem_of, wanted_state
 from ludus.environments.browser.goals import TEMPLATES, Goal
 from ludus.environments.browser.grading import judge, same_answer
 from ludus.environments.browser.sites import actions
@@ -47,7 +35,9 @@ from ludus.protocol import Answer, Call, EndReason, text_of
 from ludus.protocol.errors import InfrastructureFailed
 from ludus.sandbox import Process, ProcessEnd, SandboxFailed
 from ludus.sandbox.bubblewrap import Bubblewrap
-from ludus.server import ToolError
+from ludus.server import DIFFICULTIES, Difficulty, ToolError
+from ludus.server.authoring.partition import SPLITS, SplitType, split_of
+from ludus.server.authoring.procedural import SECRET_VARIABLE
 from ludus.validation import validate
 
 EVERY_KIND = "9bbfd0d4"
@@ -77,7 +67,7 @@ def split_and_index(template: str, level: Difficulty, turn: int = 0) -> tuple[Sp
 
 def task_of(template: str, level: Difficulty, turn: int = 0) -> BrowserTask:
     split, index = split_and_index(template, level, turn)
-    return make_task("train", [level], index) if split == "train" else held_out_tasks(split, [level])[index]
+    return Browser.load_task("train", index, [level]) if split == "train" else Browser.load_tasks(split, [level])[index]
 
 
 def content(task: BrowserTask) -> str:
@@ -107,20 +97,20 @@ def test_the_tasks_of_this_version_are_fixed() -> None:
 @each_level
 @given(index=st.integers(0, 2**50))
 def test_the_company_names_the_split_of_a_task(level: Difficulty, index: int) -> None:
-    task = make_task("train", [level], index)
+    task = Browser.load_task("train", index, [level])
     assert split_of(f"browser:{task.world}") == "train"
-    assert task.world not in {one.world for split in ("validation", "test") for one in held_out_tasks(split, DIFFICULTIES)}
+    assert task.world not in {one.world for split in ("validation", "test") for one in Browser.load_tasks(split)}
 
 
 def test_a_secret_gives_other_test_tasks_with_other_ids_and_the_same_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(SECRET_VARIABLE, raising=False)
-    public = {split: held_out_tasks(split, DIFFICULTIES) for split in ("validation", "test")}
+    public = {split: Browser.load_tasks(split) for split in ("validation", "test")}
     monkeypatch.setenv(SECRET_VARIABLE, "a secret of twenty characters")
-    fresh = held_out_tasks("test", DIFFICULTIES)
-    assert held_out_tasks("test", DIFFICULTIES) == fresh, "the same secret gives the same tasks"
+    fresh = Browser.load_tasks("test")
+    assert Browser.load_tasks("test") == fresh, "the same secret gives the same tasks"
     assert {task.id for task in fresh}.isdisjoint(task.id for task in public["test"])
     assert {task.draw for task in fresh}.isdisjoint(task.draw for task in public["test"])
-    assert held_out_tasks("validation", DIFFICULTIES) == public["validation"]
+    assert Browser.load_tasks("validation") == public["validation"]
 
 
 @pytest.mark.suite("browser", first=12)
@@ -148,7 +138,7 @@ def test_the_editor_of_a_page_is_not_the_one_whom_the_page_is_about(level: Diffi
 
 def test_the_answers_of_many_tasks_are_rarely_the_same() -> None:
     """So no constant answer earns more than a little."""
-    answers = [problem_of(make_task("validation", DIFFICULTIES, index))[1].answer for index in range(0, 300, 4)]
+    answers = [problem_of(Browser.load_task("validation", index))[1].answer for index in range(0, 300, 4)]
     asked = [one for one in answers if one]
     assert len(asked) > 20
     assert max(asked.count(one) for one in asked) <= 2

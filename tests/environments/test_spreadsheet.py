@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from ludus.server import DIFFICULTIES, Difficulty
-
 import random
 import re
 from collections import Counter
@@ -19,7 +17,6 @@ from hypothesis import strategies as st
 from libreoffice import NEEDS_LIBREOFFICE, recalculated
 from random_formulas import book_of
 
-from ludus.server.authoring.partition import SECRET_VARIABLE, SPLITS, SplitType
 from ludus.environments.spreadsheet import Spreadsheet, SpreadsheetTask, exploits
 from ludus.environments.spreadsheet.desk import BookDesk
 from ludus.environments.spreadsheet.domains import DOMAINS
@@ -35,11 +32,13 @@ from ludus.environments.spreadsheet.goals import KINDS
 from ludus.environments.spreadsheet.goals.goal import Goal
 from ludus.environments.spreadsheet.grading import Outcome, evaluate
 from ludus.environments.spreadsheet.scenes import Scene, make_scene
-from ludus.environments.spreadsheet.tasks import GOALS, build, make_task, pool, split_of_goal
+from ludus.environments.spreadsheet.tasks import GOALS, build, pool, split_of_goal
 from ludus.environments.spreadsheet.tools import CellTools, FeatureTools, SheetTools
 from ludus.environments.spreadsheet.variations import VARIATIONS, variation
 from ludus.protocol import Call
-from ludus.server import Split, ToolError
+from ludus.server import DIFFICULTIES, Difficulty, Split, ToolError
+from ludus.server.authoring.partition import SPLITS, SplitType
+from ludus.server.authoring.procedural import SECRET_VARIABLE
 
 each_level = pytest.mark.parametrize("level", DIFFICULTIES)
 VARIANTS = [(kind.name, variant) for kind in KINDS.values() for variant in range(kind.variants)]
@@ -88,8 +87,8 @@ def values(*formulas: str, **cells: Any) -> list[Scalar]:
 
 @given(index=st.integers(0, 2**40), split=st.sampled_from(SPLITS), level=st.sampled_from(DIFFICULTIES))
 def test_every_goal_of_a_task_belongs_to_its_split(index: int, split: SplitType, level: Difficulty) -> None:
-    task = make_task(split, [level], index)
-    assert task == make_task(split, [level], index)
+    task = Spreadsheet.load_task(split, index, [level])
+    assert task == Spreadsheet.load_task(split, index, [level])
     goals = [goal.split("/") for goal in task.goals.split(" ")]
     assert {split_of_goal(name, int(variant)) for name, variant in goals} == {split}
     assert GOALS[level][0] <= len({name for name, _ in goals}) == len(goals) <= GOALS[level][1]
@@ -112,12 +111,12 @@ def words_of(request: str) -> frozenset[str]:
 @pytest.mark.suite("spreadsheet", first=1)
 @each_level
 def test_pasting_the_calls_of_the_nearest_training_goal_earns_nothing(level: Difficulty) -> None:
-    training = [goal for index in range(300) for goal in build(make_task("train", DIFFICULTIES, index))[1]]
+    training = [goal for index in range(300) for goal in build(Spreadsheet.load_task("train", index))[1]]
     known = [(words_of(goal.request), goal.solution) for goal in training]
     earned = 0.0
     for split in ("validation", "test"):
         for index in range(20):
-            task = make_task(split, [level], index)
+            task = Spreadsheet.load_task(split, index, [level])
             scene, goals = build(task)
             opened = Opened(scene.book)
             for goal in goals:
@@ -270,8 +269,10 @@ def test_libreoffice_calculates_the_same_from_random_formulas(part: int, tmp_pat
 @pytest.mark.suite("spreadsheet")
 @pytest.mark.timeout(900)
 @each_level
-def test_libreoffice_calculates_what_the_reference_expects_from_the_oracles_files(level: Difficulty, tmp_path: Path) -> None:
-    cases = [build(make_task("train", [level], index)) for index in range(60)]
+def test_libreoffice_calculates_what_the_reference_expects_from_the_oracles_files(
+    level: Difficulty, tmp_path: Path
+) -> None:
+    cases = [build(Spreadsheet.load_task("train", index, [level])) for index in range(60)]
     cases = [(scene, goals) for scene, goals in cases if "XLOOKUP" not in str([goal.solution for goal in goals])]
     files = [to_xlsx(worked(scene, [one for goal in goals for one in goal.solution])) for scene, goals in cases]
     for (scene, goals), file in zip(cases, recalculated(files, tmp_path), strict=True):
@@ -322,7 +323,7 @@ def test_a_file_holds_all_that_a_workbook_has() -> None:
 @each_level
 def test_a_file_holds_all_that_the_workbooks_of_tasks_have(level: Difficulty) -> None:
     for index in range(60):
-        scene, goals = build(make_task("train", [level], index))
+        scene, goals = build(Spreadsheet.load_task("train", index, [level]))
         book = worked(scene, [one for goal in goals for one in goal.solution])
         assert from_xlsx(to_xlsx(book)) == book
 
@@ -642,7 +643,7 @@ def test_the_rare_cases_that_a_request_names_are_tried(
 
 
 def test_damage_costs_every_goal() -> None:
-    scene, goals = build(make_task("train", ["hard"], 3))
+    scene, goals = build(Spreadsheet.load_task("train", 3, ["hard"]))
     calls = [one for goal in goals for one in goal.solution]
     stray = Call("write_cells", {"sheet": scene.main.sheet, "start": "AZ900", "rows": [["note"]]})
     assert all(evaluate(worked(scene, calls), scene, goals, 1).reached)
@@ -652,7 +653,7 @@ def test_damage_costs_every_goal() -> None:
 
 
 def test_some_of_several_goals_earn_their_share() -> None:
-    scene, goals = build(make_task("train", ["hard"], 3))
+    scene, goals = build(Spreadsheet.load_task("train", 3, ["hard"]))
     assert evaluate(worked(scene, goals[0].solution), scene, goals, 1).reached == [True] + [False] * (len(goals) - 1)
 
 
@@ -671,7 +672,7 @@ async def test_the_prompt_has_all_requests_and_hides_what_is_graded(player: Any,
 
 
 def test_the_card_says_how_many_exploits_there_are() -> None:
-    counts = {len(exploits.policies(*build(make_task("train", DIFFICULTIES, index)))) for index in range(60)}
+    counts = {len(exploits.policies(*build(Spreadsheet.load_task("train", index)))) for index in range(60)}
     card = (Path(exploits.__file__).parent / "README.md").read_text("utf-8")
     assert f"The class lists up to {max(counts)} for a task" in card
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from ludus.server import DIFFICULTIES, Difficulty
-
 import hashlib
 import json
 import re
@@ -18,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ludus.environments._dice import QuickRandom
-from ludus.server.authoring.partition import SECRET_VARIABLE, SplitType, split_of
+from ludus.environments.sql import Sql
 from ludus.environments.sql.data import HIDDEN, PROFILES, VISIBLE, focus, image, rows_of
 from ludus.environments.sql.domains import DOMAINS
 from ludus.environments.sql.engine import FUNCTIONS, LONGEST, STEPS, Database, QueryError, check_query
@@ -30,8 +28,11 @@ from ludus.environments.sql.mutants import mutants
 from ludus.environments.sql.recipes import Plan, make_plan
 from ludus.environments.sql.schema import VARIANTS, Schema, schema_of
 from ludus.environments.sql.soundness import VERIFIED, faults, hidden, unsound
-from ludus.environments.sql.tasks import HELD_OUT, Series, make_task
+from ludus.environments.sql.tasks import HELD_OUT, Series
 from ludus.protocol import text_of
+from ludus.server import DIFFICULTIES, Difficulty
+from ludus.server.authoring.partition import SplitType, split_of
+from ludus.server.authoring.procedural import SECRET_VARIABLE
 
 GOLDEN = {
     "easy": "9dac54c69a55d29f",
@@ -144,7 +145,7 @@ def test_held_out_tasks_differ_in_more_than_constants_and_are_in_their_splits() 
 
 def test_a_secret_gives_other_sound_test_tasks_with_other_ids_and_the_same_others(monkeypatch: Any) -> None:
     def first(split: SplitType) -> list[Any]:
-        return [make_task(split, DIFFICULTIES, index) for index in range(9)]
+        return [Sql.load_task(split, index) for index in range(9)]
 
     public = {split: first(split) for split in HELD_OUT_SPLITS}
     monkeypatch.setenv(SECRET_VARIABLE, "nobody knows this")
@@ -287,7 +288,7 @@ def test_the_last_code_block_is_the_query_or_else_the_whole_message() -> None:
 @each_difficulty
 def test_no_exploit_earns_anything(difficulty: Difficulty) -> None:
     for index in range(12):
-        task = make_task("train", [difficulty], index)
+        task = Sql.load_task("train", index, [difficulty])
         schema = schema_of(task.domain, task.variant)
         found = messages(task.domain, task.variant, task.solution)
         assert len(found) >= 40
@@ -444,7 +445,7 @@ async def test_a_query_that_fails_earns_nothing_and_one_that_runs_is_marked(play
 
 
 def test_the_splits_have_more_than_a_thousand_different_tasks() -> None:
-    tasks = [make_task("train", DIFFICULTIES, index) for index in range(1500)]
+    tasks = [Sql.load_task("train", index) for index in range(1500)]
     assert len({(task.domain, task.variant, task.question) for task in tasks}) > 1400
     assert HELD_OUT == 300
 
@@ -460,7 +461,7 @@ NESTED: list[tuple[str, Callable[[str], str]]] = [
 @pytest.mark.parametrize(("what", "change"), NESTED)
 def test_a_right_query_in_more_words_is_right(difficulty: Difficulty, what: str, change: Callable[[str], str]) -> None:
     for index in range(25):
-        task = make_task("validation", [difficulty], index)
+        task = Sql.load_task("validation", index, [difficulty])
         verdict = judge(change(task.solution), task.solution, schema_of(task.domain, task.variant))
         assert verdict.correct, (what, task.solution)
 
@@ -557,14 +558,14 @@ def shape(solution: str) -> str:
 def test_the_card_counts_the_shapes_of_queries() -> None:
     card = (resources.files("ludus.environments.sql") / "README.md").read_text()
     for difficulty in DIFFICULTIES:
-        tasks = [make_task("train", [difficulty], index) for index in range(6000)]
+        tasks = [Sql.load_task("train", index, [difficulty]) for index in range(6000)]
         assert f"{len({shape(task.solution) for task in tasks}):,}" in card
         assert len({(task.domain, task.question) for task in tasks}) > 0.97 * len(tasks)
 
 
 def test_the_card_counts_the_exploits_and_the_hidden_databases() -> None:
     card = (resources.files("ludus.environments.sql") / "README.md").read_text()
-    task = make_task("train", ["easy"], 0)
+    task = Sql.load_task("train", 0, ["easy"])
     assert f"The class lists {len(messages(task.domain, task.variant, task.solution))} " in card
     assert f"on {len(HIDDEN)} hidden databases" in card
     assert f"{sum(PROFILES[number].focused for number in HIDDEN)} of them are changed" in card

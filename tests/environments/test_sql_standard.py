@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from ludus.server import DIFFICULTIES, Difficulty
-
 from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
@@ -19,6 +17,7 @@ from ludus.environments.sql.engine import Database
 from ludus.environments.sql.grading import is_ordered, is_rounded, same_rows
 from ludus.environments.sql.recipes import Plan, make_plan
 from ludus.environments.sql.schema import Schema
+from ludus.server import DIFFICULTIES, Difficulty
 
 pytestmark = pytest.mark.suite("sql")
 

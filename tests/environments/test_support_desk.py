@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from ludus.server import DIFFICULTIES, Difficulty
-
 import itertools
 from collections import Counter
 from collections.abc import Generator, Mapping
@@ -15,15 +13,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ludus.server.authoring.partition import SECRET_VARIABLE, SPLITS, SplitType, split_of
 from ludus.environments.support_desk import SupportDesk, SupportDeskTask
 from ludus.environments.support_desk.cases import KINDS, Case, Request
 from ludus.environments.support_desk.domains import DOMAINS
-from ludus.environments.support_desk.environment import COUNTS, case_of, make_task
+from ludus.environments.support_desk.environment import case_of
 from ludus.environments.support_desk.kinds import IDENTITY, OUTCOMES, OWNER
 from ludus.environments.support_desk.oracle import QUESTIONS, identify, look_up
 from ludus.protocol import Answer, Call, EndReason, StepResult, text_of
-from ludus.server import Split
+from ludus.server import DIFFICULTIES, Difficulty, Split
+from ludus.server.authoring.partition import SPLITS, SplitType, split_of
+from ludus.server.authoring.procedural import SECRET_VARIABLE
 
 each_level = pytest.mark.parametrize("level", DIFFICULTIES)
 some_indices = st.integers(0, 2**40)
@@ -36,26 +35,30 @@ NUMBERS = "zero one two three four five six seven eight nine ten eleven twelve".
 
 
 def cases(level: Difficulty, count: int) -> list[Case]:
-    return [case_of(make_task("train", [level], index)) for index in range(count)]
+    return [case_of(SupportDesk.load_task("train", index, [level])) for index in range(count)]
 
 
 # Splits
 
 
-@given(index=some_indices, split=st.sampled_from(SPLITS), levels=st.sampled_from([DIFFICULTIES, *((one,) for one in DIFFICULTIES)]))
+@given(
+    index=some_indices,
+    split=st.sampled_from(SPLITS),
+    levels=st.sampled_from([DIFFICULTIES, *((one,) for one in DIFFICULTIES)]),
+)
 def test_the_user_of_a_task_determines_its_split(index: int, split: SplitType, levels: tuple[Difficulty, ...]) -> None:
-    task = make_task(split, levels, index)
+    task = SupportDesk.load_task(split, index, levels)
     assert split_of(task.person) == split
     assert task.difficulty in levels
-    assert make_task(split, levels, index) == task
+    assert SupportDesk.load_task(split, index, levels) == task
 
 
 @each_level
 def test_no_user_is_in_two_splits_or_twice_in_a_held_out_one(level: Difficulty) -> None:
-    people = {split: [make_task(split, [level], index).person for index in range(300)] for split in SPLITS}
+    people = {split: [SupportDesk.load_task(split, index, [level]).person for index in range(300)] for split in SPLITS}
     for one, other in itertools.combinations(people.values(), 2):
         assert set(one).isdisjoint(other)
-    assert all(len(set(people[split])) == COUNTS[split] == 300 for split in ("validation", "test"))
+    assert all(len(set(people[split])) == SupportDesk.counts[split] == 300 for split in ("validation", "test"))
 
 
 def test_a_secret_gives_other_test_users_with_other_ids_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,7 +77,7 @@ def test_a_secret_gives_other_test_users_with_other_ids_and_nothing_else(monkeyp
 
 
 def test_kinds_and_outcomes_are_balanced_so_that_no_constant_decision_wins() -> None:
-    tasks = [make_task("train", ["medium"], index) for index in range(len(KINDS) * len(OUTCOMES) * 4)]
+    tasks = [SupportDesk.load_task("train", index, ["medium"]) for index in range(len(KINDS) * len(OUTCOMES) * 4)]
     assert set(Counter((task.kind, task.outcome) for task in tasks).values()) == {4}
     decisions = Counter((task.kind, case_of(task).requests[0].decision.code) for task in tasks)
     most = max(decisions.values()) / len(OUTCOMES) / 4
@@ -84,7 +87,7 @@ def test_kinds_and_outcomes_are_balanced_so_that_no_constant_decision_wins() -> 
 @each_level
 def test_the_first_request_has_the_outcome_that_was_drawn_and_ids_name_one_row_each(level: Difficulty) -> None:
     for index in range(60):
-        task = make_task("validation", [level], index)
+        task = SupportDesk.load_task("validation", index, [level])
         case = case_of(task)
         assert case.requests[0].decision.outcome == task.outcome
         assert case.requests[0].kind.name == task.kind

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from ludus.server import DIFFICULTIES, Difficulty
-
 import contextlib
 import hashlib
 import itertools
@@ -16,19 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ludus.server.authoring.partition import SECRET_VARIABLE, SPLITS, SplitType, split_of
 from ludus.environments.workplace import Workplace, WorkplaceTask
 from ludus.environments.workplace.apps.contacts import ContactsApp
 from ludus.environments.workplace.apps.desk import Desk
 from ludus.environments.workplace.drafts import Case, make, names_of, templates
-from ludus.environments.workplace.environment import (
-    COUNTS,
-    company_of,
-    content_of,
-    goal_of,
-    held_out_tasks,
-    make_task,
-)
+from ludus.environments.workplace.environment import company_of, content_of, goal_of
 from ludus.environments.workplace.facts import facts_of
 from ludus.environments.workplace.goals import Facts, Goal, Insert, Update
 from ludus.environments.workplace.grading import Outcome, evaluate, read_answer, same_answer
@@ -40,7 +30,9 @@ from ludus.environments.workplace.world.generate import generate
 from ludus.environments.workplace.world.schema import Employee
 from ludus.environments.workplace.world.store import Change, Store
 from ludus.protocol import EpisodeStatus, text_of
-from ludus.server import ToolError
+from ludus.server import DIFFICULTIES, Difficulty, ToolError
+from ludus.server.authoring.partition import SPLITS, SplitType, split_of
+from ludus.server.authoring.procedural import SECRET_VARIABLE
 
 each_level = pytest.mark.parametrize("level", DIFFICULTIES)
 some_indices = st.integers(0, 2**40)
@@ -91,12 +83,18 @@ def test_the_name_of_a_company_determines_its_split_and_no_two_splits_share_one(
         assert set(one).isdisjoint(other)
 
 
-@given(index=some_indices, split=st.sampled_from(SPLITS), levels=st.sampled_from([DIFFICULTIES, *((one,) for one in DIFFICULTIES)]))
-def test_the_company_of_a_task_belongs_to_its_split(index: int, split: SplitType, levels: tuple[Difficulty, ...]) -> None:
-    task = make_task(split, levels, index)
+@given(
+    index=st.integers(0, 299),
+    split=st.sampled_from(SPLITS),
+    levels=st.sampled_from([DIFFICULTIES, *((one,) for one in DIFFICULTIES)]),
+)
+def test_the_company_of_a_task_belongs_to_its_split(
+    index: int, split: SplitType, levels: tuple[Difficulty, ...]
+) -> None:
+    task = Workplace.load_task(split, index, levels)
     assert split_of(f"workplace:{task.company}") == split
     assert task.difficulty in levels
-    assert make_task(split, levels, index) == task
+    assert Workplace.load_task(split, index, levels) == task
 
 
 def test_companies_of_two_splits_have_neither_people_nor_customers_addresses_in_common() -> None:
@@ -109,25 +107,25 @@ def test_companies_of_two_splits_have_neither_people_nor_customers_addresses_in_
 @each_level
 def test_validation_and_test_hold_no_content_twice(level: Difficulty) -> None:
     for split in ("validation", "test"):
-        tasks = held_out_tasks(split, [level])
-        assert len({content_of(task) for task in tasks}) == len(tasks) == COUNTS[split]
+        tasks = Workplace.load_tasks(split, [level])
+        assert len({content_of(task) for task in tasks}) == len(tasks) == Workplace.counts[split]
 
 
 def test_training_tasks_rarely_repeat() -> None:
-    contents = {content_of(make_task("train", DIFFICULTIES, index)) for index in range(0, 30_000, 67)}
+    contents = {content_of(Workplace.load_task("train", index)) for index in range(0, 30_000, 67)}
     assert len(contents) >= 0.99 * len(range(0, 30_000, 67))
 
 
 def test_a_secret_gives_other_test_companies_with_other_ids_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    public = {split: held_out_tasks(split, DIFFICULTIES) for split in ("validation", "test")}
+    public = {split: Workplace.load_tasks(split) for split in ("validation", "test")}
     monkeypatch.setenv(SECRET_VARIABLE, "no one knows this")
-    fresh = held_out_tasks("test", DIFFICULTIES)
-    assert held_out_tasks("test", DIFFICULTIES) == fresh, "the same secret gives the same tasks"
+    fresh = Workplace.load_tasks("test")
+    assert Workplace.load_tasks("test") == fresh, "the same secret gives the same tasks"
     assert {task.id for task in fresh}.isdisjoint(task.id for task in public["test"])
     assert {content_of(task) for task in fresh}.isdisjoint(content_of(task) for task in public["test"])
     assert {split_of(f"workplace:{task.company}") for task in fresh} == {"test"}
     assert not any("no one" in f"{task.id} {task.public()}" for task in fresh)
-    assert held_out_tasks("validation", DIFFICULTIES) == public["validation"]
+    assert Workplace.load_tasks("validation") == public["validation"]
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -355,7 +353,7 @@ def test_numbers_that_are_guessed_as_markers_of_a_list_state_nothing(store: Stor
 @each_level
 @pytest.mark.parametrize("split", SPLITS)
 def test_about_a_seventh_of_the_tasks_are_refused(level: Difficulty, split: SplitType) -> None:
-    goals = [goal_of(make_task(split, [level], index))[0] for index in range(300)]
+    goals = [goal_of(Workplace.load_task(split, index, [level]))[0] for index in range(300)]
     assert 0.1 <= sum(goal.answer.startswith("refused ") for goal in goals) / len(goals) <= 0.22
 
 
@@ -376,7 +374,9 @@ async def test_refusing_always_earns_next_to_nothing_on_what_is_allowed(player: 
 
 
 @each_level
-async def test_doing_what_is_forbidden_and_refusing_without_the_proof_earn_nothing(player: Any, level: Difficulty) -> None:
+async def test_doing_what_is_forbidden_and_refusing_without_the_proof_earn_nothing(
+    player: Any, level: Difficulty
+) -> None:
     name = f"workplace-{level}"
     tried = 0
     for index in range(90):
@@ -611,7 +611,7 @@ async def test_the_recorded_changes_are_exactly_the_difference_of_the_whole_stat
     changed = 0
     for _ in range(6):
         fresh = Workplace()
-        fresh.task = make_task("train", DIFFICULTIES, rng.randrange(4000))
+        fresh.task = Workplace.load_task("train", rng.randrange(4000), DIFFICULTIES)
         fresh.setup()
         before = {(table, row["id"]): row for table, rows in fresh.desk.store.dump().items() for row in rows}
         here = company_of(fresh.task)

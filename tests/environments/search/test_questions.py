@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from ludus.server import DIFFICULTIES, Difficulty
-
 import random
 from collections import Counter
 
@@ -15,6 +13,7 @@ from search_brute_force import BruteForce, Unanswerable
 from ludus.environments.search.questions import FAMILIES, HOPS, Question, QuestionMaker, questions_of, reduced
 from ludus.environments.search.world import Graph, Layout, graph_of, layout_of
 from ludus.environments.search.world.pages import date_text
+from ludus.server import DIFFICULTIES, Difficulty
 
 WORLDS = ("train-0", "validation-1", "test-2")
 each_world = pytest.mark.parametrize("world", WORLDS)

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ludus.server.authoring.partition import SECRET_VARIABLE, SPLITS, SplitType
 from ludus.environments.search.world import RELATIONS, World, graph_of, open_world
 from ludus.environments.search.world.graph import draw_graph
 from ludus.environments.search.world.index import Index, query_words, snippet
@@ -19,6 +18,8 @@ from ludus.environments.search.world.library import Shelf, world_name
 from ludus.environments.search.world.names import belongs
 from ludus.environments.search.world.pages import link, value_text, write_pages
 from ludus.environments.search.world.schema import KINDS, PRESENT
+from ludus.server.authoring.partition import SPLITS, SplitType
+from ludus.server.authoring.procedural import SECRET_VARIABLE
 
 WORLDS = ("train-0", "validation-1", "test-2")
 each_world = pytest.mark.parametrize("world", WORLDS)

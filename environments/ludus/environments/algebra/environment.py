@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Generator, Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from ludus.environments._dice import Dice
 from ludus.environments.algebra.exploits import messages, right_messages
@@ -46,8 +46,16 @@ class AlgebraProblem(Task):
     """The answer, in its form."""
 
 
-def draw_problem(stream: str, split: SplitType, difficulty: Difficulty) -> tuple[str, Drawn]:
-    """Return the first problem of a stream that is in a split and does not show its answer, with its topic."""
+class Problem(NamedTuple):
+    """A problem with the name of its topic, and a text that is equal for all with its topic and numbers."""
+
+    topic: str
+    drawn: Drawn
+    identity: str
+
+
+def draw_problem(stream: str, split: SplitType, difficulty: Difficulty) -> Problem:
+    """Return the first problem of a stream that belongs to a split and whose numbers do not show the answer."""
     dice = Dice(digest(f"algebra:{stream}"))
     while True:
         topic = dice.pick(TOPICS[difficulty])
@@ -55,10 +63,9 @@ def draw_problem(stream: str, split: SplitType, difficulty: Difficulty) -> tuple
         if drawn is None:
             continue
         numbers = _NUMBER.findall(drawn.question)
-        if split_of(identity_of(topic.__name__, numbers)) == split and not (
-            drawn.form == "numbers" and _shown(drawn.solution, numbers)
-        ):
-            return topic.__name__, drawn
+        identity = identity_of(topic.__name__, numbers)
+        if split_of(identity) == split and not (drawn.form == "numbers" and _shown(drawn.solution, numbers)):
+            return Problem(topic.__name__, drawn, identity)
 
 
 def identity_of(topic: str, numbers: Sequence[str]) -> str:
@@ -81,10 +88,10 @@ class Algebra(ProceduralEnvironment[AlgebraProblem]):
     @classmethod
     def make_task(cls, draw: TaskDraw[Difficulty]) -> AlgebraProblem:
         """Draw a problem of the split."""
-        topic, drawn = draw_problem(f"{draw.series}:{draw.difficulty}:{draw.place}", draw.split, draw.difficulty)
-        question, form, solution = drawn
+        problem = draw_problem(f"{draw.series}:{draw.difficulty}:{draw.place}", draw.split, draw.difficulty)
+        question, form, solution = problem.drawn
         return AlgebraProblem(
-            id=draw.id, question=question, topic=topic, form=form, difficulty=draw.difficulty, solution=solution
+            id=draw.id, question=question, topic=problem.topic, form=form, difficulty=draw.difficulty, solution=solution
         )
 
     @classmethod

@@ -12,7 +12,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from ludus.environments._isolated.hiding import VISIBLE, hide_package
 from ludus.environments.code import equivalents, exploits
 from ludus.environments.code.grading import check_program, grade_program, program_in
 from ludus.environments.code.problem import Problem
@@ -30,6 +29,7 @@ from ludus.environments.code.tasks import (
 )
 from ludus.protocol import Answer, Call, EpisodeLimits, Reward, StepResult
 from ludus.server import Difficulty, Limits, ProceduralEnvironment, Result, SandboxSettings, TaskDraw, tool
+from ludus.server.rewards.isolated import VISIBLE, hide_package
 
 SHOWN_OUTPUT: Final = 2_000
 """The most characters of output that `run` shows, from its start; of errors, from their end."""

@@ -13,7 +13,7 @@ from ludus.protocol import Answer, Call, Component, EpisodeLimits, Reward, StepR
 from ludus.server import Difficulty, ProceduralEnvironment, Result, Task, TaskDraw, ToolError, tool
 from ludus.server.authoring.partition import SplitType, draw_in_split, split_of
 
-Size = Difficulty | Literal["tiny"]
+Size = Literal["tiny", Difficulty]
 """The difficulties, with ranges of seven numbers."""
 
 

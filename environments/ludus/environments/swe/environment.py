@@ -9,9 +9,6 @@ from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import Final
 
-from ludus.environments._isolated.hiding import hide_package
-from ludus.environments._workspace.files import pack, read_tree
-from ludus.environments._workspace.shell import HOME, LONGEST_OUTPUT, VARIABLES, run_command, shown_result
 from ludus.environments.swe.equivalents import equivalents
 from ludus.environments.swe.exploits import exploits
 from ludus.environments.swe.grading import expected_of, grade_tree, reward_of
@@ -21,6 +18,8 @@ from ludus.protocol import Answer, Call, EpisodeLimits, Reward, StepResult
 from ludus.protocol.errors import AuthoringError
 from ludus.sandbox import Limits, SandboxFileError, SandboxSettings
 from ludus.server import Difficulty, InfrastructureFailed, ProceduralEnvironment, Result, TaskDraw, ToolError, tool
+from ludus.server.authoring.workspace import HOME, LONGEST_OUTPUT, VARIABLES, pack, read_tree, run_command, shown_result
+from ludus.server.rewards.isolated import hide_package
 
 MAX_STEPS: Final = 50
 LONGEST_FILE: Final = 200_000

@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Final, NamedTuple
 
-from ludus.environments._workspace.words import ADJECTIVES, NOUNS
 from ludus.environments.swe.blueprint import blueprint, names
 from ludus.environments.swe.catalog import catalog, reserve
 from ludus.server import Difficulty, Private, Task, TaskDraw
 from ludus.server.authoring.partition import SplitType, digest
+from ludus.server.authoring.workspace import ADJECTIVES, NOUNS
 
 PUBLIC: Final = "swe:"
 """What held-out tasks are drawn from that everyone can compute."""

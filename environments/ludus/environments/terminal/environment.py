@@ -8,9 +8,6 @@ import shutil
 from collections.abc import Generator, Mapping, Sequence
 from typing import Any, Final
 
-from ludus.environments._workspace.files import pack, read_tree
-from ludus.environments._workspace.shell import HOME, VARIABLES, run_command
-from ludus.environments._workspace.words import ADJECTIVES, NOUNS
 from ludus.environments.terminal.backward import changes, describe, problem_of, write_goal
 from ludus.environments.terminal.exploits import exploits
 from ludus.environments.terminal.grading import Outcome, judge, run_cases
@@ -22,6 +19,7 @@ from ludus.protocol.errors import AuthoringError
 from ludus.sandbox import Limits, SandboxFileError, SandboxSettings
 from ludus.server import Difficulty, InfrastructureFailed, Private, ProceduralEnvironment, Task, TaskDraw, tool
 from ludus.server.authoring.partition import digest
+from ludus.server.authoring.workspace import ADJECTIVES, HOME, NOUNS, VARIABLES, pack, read_tree, run_command
 
 MAX_STEPS: Final = 40
 PROGRAMS: Final = ("bash", "git", "awk", "sed", "grep", "find", "tar", "gzip", "diff")

@@ -9,8 +9,7 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Any, Final
 
-from ludus.environments._workspace.files import Entry, Tree
-from ludus.environments._workspace.repository import Repository
+from ludus.server.authoring.workspace import Entry, Repository, Tree
 
 _LARGEST_TEXT: Final = 2 * 2**20
 

@@ -119,8 +119,9 @@ class TaskDraw(Generic[DifficultyT]):
 class ProceduralEnvironment(Environment[TaskT]):
     """The base class of environments whose tasks are drawn from random numbers; define `make_task`.
 
-    The class gets its `splits`, and a variant for each of its difficulties unless it lists its `variants`. A variant
-    with the name of a difficulty has only tasks of that difficulty; others may change `difficulties` themselves.
+    The class gets its `splits` unless it lists them, and a variant for each of its difficulties unless it lists its
+    `variants`. A variant with the name of a difficulty has only tasks of that difficulty; others may change
+    `difficulties` themselves.
     """
 
     difficulties: ClassVar[Sequence[Any]] = DIFFICULTIES
@@ -133,16 +134,19 @@ class ProceduralEnvironment(Environment[TaskT]):
     _made_together: ClassVar[bool] = False
     """Whether the held-out tasks of a split are made together, because each depends on those before it."""
 
+    _derives_splits: ClassVar[bool] = False
+    """Whether `splits` follow from `make_task`; False if the author wrote them."""
+
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         own = cls.__mro__[: cls.__mro__.index(ProceduralEnvironment)]
         defined = {name for base in own for name in base.__dict__}
         cls._made, cls._made_together = {}, not defined.isdisjoint({"task_identity", "make_held_out_tasks"})
-        if "make_task" not in defined:
+        home = next(base for base in cls.__mro__ if "splits" in base.__dict__)
+        if "make_task" not in defined or home is not Environment and not home.__dict__.get("_derives_splits"):
             return
         levels = tuple(cls.difficulties)
-        if "splits" not in cls.__dict__:
-            cls.splits = cls.splits_of(levels)
+        cls._derives_splits, cls.splits = True, cls.splits_of(levels)
         if "variants" not in defined and len(levels) > 1:
             cls.variants = {str(level): {} for level in levels}
         named = {str(level): {"difficulties": (level,)} for level in levels}
