@@ -33,6 +33,7 @@ try:
     from ludus.server.authoring.environment import Environment, Toolset
     from ludus.server.authoring.generation import HeldOutTask
     from ludus.server.authoring.noise import Noise
+    from ludus.server.authoring.partition import digest, draw_in_split, split_of
     from ludus.server.authoring.procedural import (
         DIFFICULTIES,
         Difficulty,
@@ -210,6 +211,8 @@ __all__ = [
     "call_function",
     "check",
     "connect_mcp",
+    "digest",
+    "draw_in_split",
     "final_answer",
     "fresh_tests",
     "judged_by",
@@ -217,6 +220,7 @@ __all__ = [
     "load_checklist",
     "metric",
     "reward",
+    "split_of",
     "stated_answers",
     "text_of",
     "tool",
