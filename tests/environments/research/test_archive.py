@@ -11,7 +11,6 @@ from ludus.environments.research.briefs import LEVELS, brief_of
 from ludus.environments.research.columns import form_of, label_of, value_shown
 from ludus.environments.research.environment import ResearchTask, sheet_of
 from ludus.environments.search.world import RELATIONS, World
-from ludus.environments.search.world.library import world_name
 from ludus.environments.search.world.schema import OF_KIND
 from ludus.server import DIFFICULTIES, Difficulty
 from ludus.server.authoring.procedural import SECRET_VARIABLE
@@ -142,7 +141,7 @@ def test_fresh_test_tasks_differ_and_have_ids_of_their_own(monkeypatch: pytest.M
         monkeypatch.setenv(SECRET_VARIABLE, secret)
         tasks.append(drawn())
         assert Research.load_task("train", 4, ("easy",)).id == "train-4"
-        assert "secret" not in f"{tasks[-1][0].id}{world_name('test', 0)}"
+        assert "secret" not in f"{tasks[-1][0].id}{tasks[-1][0].world}"
     assert len({task.id for task, _ in tasks}) == len({scope for _, scope in tasks}) == 3
 
 

@@ -19,7 +19,7 @@ from ludus.environments.search.questions import (
 )
 from ludus.environments.search.reader import Reader, code_of
 from ludus.environments.search.world import graph_of, layout_of, open_world
-from ludus.environments.search.world.library import kept_world, world_name
+from ludus.environments.search.world.library import kept_world
 from ludus.protocol import Answer, Call, Component, EpisodeLimits, Reward, StepResult, text_of
 from ludus.server import Difficulty, Private, Result, Task, TaskDraw, ToolError, tool
 
@@ -196,7 +196,7 @@ class Search(Reader[SearchTask]):
             known = sorted(number for numbers in HOPS.values() for number in numbers)
             raise ValueError(f"its questions take {known[0]} to {known[-1]} hops")
         [level] = levels
-        world = world_name("train", rng.choice(GENERATED_WORLDS))
+        world = f"train-{rng.choice(GENERATED_WORLDS)}"
         maker = QuestionMaker(graph_of(world), layout_of(world), rng)
         drawn = (maker.make(level) for _ in range(_TRIES))
         question = next((one for one in drawn if one.hops == hops), None)

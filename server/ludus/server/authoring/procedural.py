@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, ClassVar, Final, Generic, Literal, NamedTuple, TypeVar
 
@@ -77,7 +77,7 @@ class TaskDraw(Generic[DifficultyT]):
 
     split: SplitType
     difficulties: Sequence[DifficultyT]
-    fresh: FreshTests | None = None
+    fresh: FreshTests | None = field(default=None, repr=False)  # a log or traceback must not show the secret
     index: int = 0
     place: int = 0
 
