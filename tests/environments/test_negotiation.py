@@ -640,12 +640,12 @@ def test_kinds_and_opponents_take_turns() -> None:
     assert {task.opponent for task in tasks if task.difficulty == "hard"} == set(OPPONENTS["hard"])
     assert {task.scoring for task in tasks} == {"own"}
 
-    def tasks(variant: str) -> list[NegotiationTask]:
+    def of_variant(variant: str) -> list[NegotiationTask]:
         return tasks_of(Negotiation.variants[variant]["difficulties"], 6)
 
-    assert {task.domain for task in tasks("price")} == {"price"}
-    assert {task.scoring for task in tasks("shared")} == {"shared"}
-    assert {task.difficulty for task in tasks("hard")} == {"hard"}
+    assert {task.domain for task in of_variant("price")} == {"price"}
+    assert {task.scoring for task in of_variant("shared")} == {"shared"}
+    assert {task.difficulty for task in of_variant("hard")} == {"hard"}
 
 
 @pytest.mark.parametrize("domain", DOMAINS)
@@ -672,7 +672,7 @@ def test_a_secret_gives_other_test_tasks_with_other_ids_and_the_same_others(monk
     assert not any("no one" in task.id for task in fresh)
     assert tasks("validation") == public["validation"]
     monkeypatch.setenv(SECRET_VARIABLE, "another")
-    assert {task.id for task in tasks("test")}.isdisjoint(task.id for task in fresh)
+    assert {task.id for task in of_variant("test")}.isdisjoint(task.id for task in fresh)
 
 
 async def test_a_final_message_leaves_and_the_other_seat_gets_its_fallback(player: Any) -> None:

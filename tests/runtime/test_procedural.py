@@ -163,7 +163,7 @@ def test_splits_that_a_class_lists_stay_in_its_subclasses_and_variants() -> None
 
 
 async def test_a_host_serves_fresh_tests_and_finds_them_by_id(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Served(Sums):
+    class Served(Sums):  # type: ignore[misc]  # loaded from a file
         pass
 
     monkeypatch.setenv(SECRET_VARIABLE, SECRET)
