@@ -672,7 +672,7 @@ def test_a_secret_gives_other_test_tasks_with_other_ids_and_the_same_others(monk
     assert not any("no one" in task.id for task in fresh)
     assert tasks("validation") == public["validation"]
     monkeypatch.setenv(SECRET_VARIABLE, "another")
-    assert {task.id for task in of_variant("test")}.isdisjoint(task.id for task in fresh)
+    assert {task.id for task in tasks("test")}.isdisjoint(task.id for task in fresh)
 
 
 async def test_a_final_message_leaves_and_the_other_seat_gets_its_fallback(player: Any) -> None:

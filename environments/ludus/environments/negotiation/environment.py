@@ -7,13 +7,13 @@ from typing import Annotated, Final, NamedTuple
 
 from pydantic import Field
 
-from ludus.environments.negotiation.drawing import scenario_of
+from ludus.environments.negotiation.drawing import Drawn, draw_scenario, scenario_of
 from ludus.environments.negotiation.exploits import policies
 from ludus.environments.negotiation.opponents import STYLES, Opponent, acceptable, best_deals
 from ludus.environments.negotiation.prompts import briefing
 from ludus.environments.negotiation.reactions import meeting, needs_of
 from ludus.environments.negotiation.scenario import SEATS, Deal
-from ludus.environments.negotiation.tasks import DOMAINS, Kind, NegotiationTask, identity_of, kinds_of, make_task
+from ludus.environments.negotiation.tasks import DOMAINS, OPPONENTS, ROUNDS, Kind, NegotiationTask, kinds_of
 from ludus.environments.negotiation.terms import read_terms, write_terms
 from ludus.protocol import Answer, Call, Component, EpisodeLimits, Reward, StepResult
 from ludus.server import Match, ProceduralEnvironment, SeatedEnvironment, TaskDraw, ToolError, tool
@@ -198,13 +198,20 @@ class Negotiation(ProceduralEnvironment[NegotiationTask], SeatedEnvironment[Nego
 
     @classmethod
     def make_task(cls, draw: TaskDraw[Kind]) -> NegotiationTask:
-        """Draw a negotiation."""
-        return make_task(draw)
+        """Draw a negotiation; kinds take turns, and so do the scripted opponents of each."""
+        kind = draw.difficulty
+        stream = f"negotiation:{draw.split}:{draw.secret}:{kind.difficulty}:{kind.domain}:{kind.scoring}:{draw.place}"
+        opponents = OPPONENTS[kind.difficulty]
+        return NegotiationTask(
+            id=draw.id, domain=kind.domain, difficulty=kind.difficulty, scoring=kind.scoring,
+            opponent=opponents[draw.index // len(draw.difficulties) % len(opponents)], rounds=ROUNDS[kind.difficulty],
+            scenario=draw_scenario(stream, draw.split, kind.difficulty, kind.domain).code,
+        )  # fmt: skip
 
     @classmethod
     def task_identity(cls, task: NegotiationTask, draw: TaskDraw[Kind]) -> str:
         """Return the values of both seats."""
-        return identity_of(task)
+        return Drawn(task.scenario, task.domain, task.difficulty).identity
 
     def setup(self) -> None:
         """Note which events the seat has seen."""

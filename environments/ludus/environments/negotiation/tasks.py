@@ -1,13 +1,12 @@
-"""The tasks, which are drawn by their place in a split."""
+"""The tasks and their kinds."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Final, Literal, NamedTuple
 
-from ludus.environments.negotiation.drawing import Drawn, draw_scenario
 from ludus.environments.negotiation.scenario import Domain
-from ludus.server import DIFFICULTIES, Difficulty, Private, Task, TaskDraw
+from ludus.server import DIFFICULTIES, Difficulty, Private, Task
 
 Scoring = Literal["own", "shared"]
 
@@ -53,21 +52,3 @@ def kinds_of(
 ) -> tuple[Kind, ...]:
     """Return the kinds of tasks of some difficulties and domains."""
     return tuple(Kind(difficulty, domain, scoring) for domain in domains for difficulty in difficulties)
-
-
-def make_task(draw: TaskDraw[Kind]) -> NegotiationTask:
-    """Return the task of a draw; kinds take turns, and so do the scripted opponents of each."""
-    kind = draw.difficulty
-    stream = f"negotiation:{draw.split}:{draw.secret}:{kind.difficulty}:{kind.domain}:{kind.scoring}:{draw.place}"
-    drawn = draw_scenario(stream, draw.split, kind.difficulty, kind.domain)
-    opponents = OPPONENTS[kind.difficulty]
-    turn = draw.index // len(draw.difficulties)
-    return NegotiationTask(
-        id=draw.id, domain=kind.domain, difficulty=kind.difficulty, scoring=kind.scoring,
-        opponent=opponents[turn % len(opponents)], rounds=ROUNDS[kind.difficulty], scenario=drawn.code,
-    )  # fmt: skip
-
-
-def identity_of(task: NegotiationTask) -> str:
-    """Return a text that is equal for negotiations with the same values, whichever seat has them."""
-    return Drawn(task.scenario, task.domain, task.difficulty).identity

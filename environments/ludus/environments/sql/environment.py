@@ -11,7 +11,7 @@ from ludus.environments.sql.engine import Database, check_query
 from ludus.environments.sql.exploits import messages, right_messages
 from ludus.environments.sql.grading import Verdict, judge, read_query
 from ludus.environments.sql.schema import Schema, Table, schema_of
-from ludus.environments.sql.tasks import HELD_OUT, SqlTask, make_task
+from ludus.environments.sql.tasks import HELD_OUT, SqlTask, series_of
 from ludus.protocol import Answer, Call, Component, EpisodeLimits, Reward, StepResult
 from ludus.server import Difficulty, ProceduralEnvironment, TaskDraw, ToolError, tool
 
@@ -47,7 +47,11 @@ class Sql(ProceduralEnvironment[SqlTask]):
     @classmethod
     def make_task(cls, draw: TaskDraw[Difficulty]) -> SqlTask:
         """Draw a question."""
-        return make_task(draw)
+        plan = series_of(draw.split, draw.difficulty, draw.secret).plan(draw.place)
+        return SqlTask(
+            id=draw.id, question=plan.question, domain=plan.schema.domain, variant=plan.schema.variant,
+            difficulty=draw.difficulty, solution=plan.solution,
+        )  # fmt: skip
 
     @property
     def _schema(self) -> Schema:

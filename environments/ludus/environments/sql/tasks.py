@@ -14,7 +14,7 @@ from typing import Final
 from ludus.environments._dice import QuickRandom
 from ludus.environments.sql.recipes import Plan, make_plan
 from ludus.environments.sql.soundness import faults, unsound
-from ludus.server import Difficulty, Private, Task, TaskDraw
+from ludus.server import Difficulty, Private, Task
 from ludus.server.authoring.partition import SplitType, digest, split_of
 
 HELD_OUT: Final = 300
@@ -95,18 +95,6 @@ class Series:
 
 
 @cache
-def _series(split: SplitType, difficulty: Difficulty, secret: str) -> Series:
+def series_of(split: SplitType, difficulty: Difficulty, secret: str) -> Series:
+    """Return the tasks of a split and level, fresh ones if there is a secret."""
     return Series(split, difficulty, secret, _is_found_sound if secret else _is_listed_sound)
-
-
-def make_task(draw: TaskDraw[Difficulty]) -> SqlTask:
-    """Return the task of a draw."""
-    plan = _series(draw.split, draw.difficulty, draw.secret).plan(draw.place)
-    return SqlTask(
-        id=draw.id,
-        question=plan.question,
-        domain=plan.schema.domain,
-        variant=plan.schema.variant,
-        difficulty=draw.difficulty,
-        solution=plan.solution,
-    )

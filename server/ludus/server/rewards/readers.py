@@ -17,19 +17,9 @@ from typing import Final, NamedTuple
 from ludus.server.rewards.answers import READ, final_answer
 
 __all__ = [
-    "LONGEST",
-    "MOST_READ",
-    "READ",
-    "Box",
-    "boxes_of",
-    "in_other_layouts",
-    "read_number",
-    "split_name",
-    "stated",
-    "without_commas",
-    "without_layout",
-    "without_unit",
-]
+    "LONGEST", "MOST_READ", "READ", "Box", "boxes_of", "in_other_layouts", "read_number", "split_name", "stated",
+    "without_commas", "without_layout", "without_unit",
+]  # fmt: skip
 
 LONGEST: Final = 100
 """The most characters of a number."""

@@ -21,17 +21,6 @@ from ludus.server.rewards.isolated.running import (
 )
 
 __all__ = [
-    "CASE_BYTES",
-    "CASE_SECONDS",
-    "MAX_DEPTH",
-    "VISIBLE",
-    "CaseResult",
-    "decode",
-    "encode",
-    "hide_package",
-    "program_text",
-    "read_results",
-    "run_requests",
-    "same",
-    "serve",
-]
+    "CASE_BYTES", "CASE_SECONDS", "MAX_DEPTH", "VISIBLE", "CaseResult", "decode", "encode", "hide_package",
+    "program_text", "read_results", "run_requests", "same", "serve",
+]  # fmt: skip
