@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import random
 import re
-from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -119,24 +118,14 @@ def test_the_tasks_of_this_version_are_fixed() -> None:
     assert [(task.expression, task.solution) for task in Arithmetic.load_tasks("test")[:3]] == GOLDEN
 
 
-def test_a_secret_gives_other_test_tasks_with_other_ids_and_the_same_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    public = {split: Arithmetic.load_tasks(split) for split in ("validation", "test")}
+@pytest.mark.parametrize("levels", [DIFFICULTIES, ("easy",)])
+def test_no_unseen_test_has_the_numbers_of_a_public_one(
+    levels: tuple[Difficulty, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tests = [*Arithmetic.load_tasks("test", levels)]
     monkeypatch.setenv(SECRET_VARIABLE, "nobody knows this")
-    fresh = Arithmetic.load_tasks("test")
-    assert Arithmetic.load_tasks("test") == fresh, "the same secret gives the same tasks"
-    assert {task.id for task in fresh}.isdisjoint(task.id for task in public["test"])
-    levels: tuple[Sequence[Difficulty], ...] = (DIFFICULTIES, ("easy",))
-    for difficulties in levels:
-        drawn = {read_expression(task.expression).identity for task in Arithmetic.load_tasks("test", difficulties)}
-        monkeypatch.delenv(SECRET_VARIABLE)
-        known = {read_expression(task.expression).identity for task in Arithmetic.load_tasks("test", difficulties)}
-        monkeypatch.setenv(SECRET_VARIABLE, "nobody knows this")
-        assert len(drawn) == len(known) == 300
-        assert drawn.isdisjoint(known)
-    assert not any("nobody" in task.id for task in fresh)
-    assert Arithmetic.load_tasks("validation") == public["validation"]
-    monkeypatch.setenv(SECRET_VARIABLE, "another")
-    assert {task.id for task in Arithmetic.load_tasks("test")}.isdisjoint(task.id for task in fresh)
+    tests += Arithmetic.load_tasks("test", levels)
+    assert len({read_expression(task.expression).identity for task in tests}) == 600
 
 
 @pytest.mark.parametrize(

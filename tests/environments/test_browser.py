@@ -37,7 +37,6 @@ from ludus.sandbox import Process, ProcessEnd, SandboxFailed
 from ludus.sandbox.bubblewrap import Bubblewrap
 from ludus.server import DIFFICULTIES, Difficulty, ToolError
 from ludus.server.authoring.partition import SPLITS, SplitType, split_of
-from ludus.server.authoring.procedural import SECRET_VARIABLE
 from ludus.validation import validate
 
 EVERY_KIND = "9bbfd0d4"
@@ -100,17 +99,6 @@ def test_the_company_names_the_split_of_a_task(level: Difficulty, index: int) ->
     task = Browser.load_task("train", index, [level])
     assert split_of(f"browser:{task.world}") == "train"
     assert task.world not in {one.world for split in ("validation", "test") for one in Browser.load_tasks(split)}
-
-
-def test_a_secret_gives_other_test_tasks_with_other_ids_and_the_same_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(SECRET_VARIABLE, raising=False)
-    public = {split: Browser.load_tasks(split) for split in ("validation", "test")}
-    monkeypatch.setenv(SECRET_VARIABLE, "a secret of twenty characters")
-    fresh = Browser.load_tasks("test")
-    assert Browser.load_tasks("test") == fresh, "the same secret gives the same tasks"
-    assert {task.id for task in fresh}.isdisjoint(task.id for task in public["test"])
-    assert {task.draw for task in fresh}.isdisjoint(task.draw for task in public["test"])
-    assert Browser.load_tasks("validation") == public["validation"]
 
 
 @pytest.mark.suite("browser", first=12)

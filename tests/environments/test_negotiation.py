@@ -28,8 +28,6 @@ from ludus.environments.negotiation.terms import read_terms, write_terms
 from ludus.protocol import Answer, EndReason, text_of
 from ludus.protocol import episodes as e
 from ludus.server import DIFFICULTIES, ToolError
-from ludus.server.authoring.partition import SplitType
-from ludus.server.authoring.procedural import SECRET_VARIABLE
 
 NAME = "negotiation"
 ALL_KINDS = (*kinds_of(), *kinds_of(domains=DOMAINS[:2], scoring="shared"))
@@ -656,23 +654,6 @@ def test_a_negotiation_with_its_seats_swapped_is_in_the_same_split(domain: Any) 
         codes = [json.dumps(facts), json.dumps({**facts, **swapped})]
         assert len(set(codes)) == 2
         assert len({Drawn(code, task.domain, task.difficulty).identity for code in codes}) == 1
-
-
-def test_a_secret_gives_other_test_tasks_with_other_ids_and_the_same_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    def tasks(split: SplitType) -> list[NegotiationTask]:
-        return [Negotiation.load_task(split, index, kinds_of()) for index in range(20)]
-
-    monkeypatch.delenv(SECRET_VARIABLE, raising=False)
-    public = {split: tasks(split) for split in ("validation", "test")}
-    monkeypatch.setenv(SECRET_VARIABLE, "no one knows this")
-    fresh = tasks("test")
-    assert tasks("test") == fresh, "the same secret gives the same tasks"
-    assert {task.id for task in fresh}.isdisjoint(task.id for task in public["test"])
-    assert {task.scenario for task in fresh}.isdisjoint(task.scenario for task in public["test"])
-    assert not any("no one" in task.id for task in fresh)
-    assert tasks("validation") == public["validation"]
-    monkeypatch.setenv(SECRET_VARIABLE, "another")
-    assert {task.id for task in tasks("test")}.isdisjoint(task.id for task in fresh)
 
 
 async def test_a_final_message_leaves_and_the_other_seat_gets_its_fallback(player: Any) -> None:

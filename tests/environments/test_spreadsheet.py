@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from libreoffice import NEEDS_LIBREOFFICE, recalculated
 from random_formulas import book_of
 
-from ludus.environments.spreadsheet import Spreadsheet, SpreadsheetTask, exploits
+from ludus.environments.spreadsheet import Spreadsheet, exploits
 from ludus.environments.spreadsheet.desk import BookDesk
 from ludus.environments.spreadsheet.domains import DOMAINS
 from ludus.environments.spreadsheet.engine.addresses import Area, parse_reference
@@ -36,9 +36,8 @@ from ludus.environments.spreadsheet.tasks import GOALS, build, pool, split_of_go
 from ludus.environments.spreadsheet.tools import CellTools, FeatureTools, SheetTools
 from ludus.environments.spreadsheet.variations import VARIATIONS, variation
 from ludus.protocol import Call
-from ludus.server import DIFFICULTIES, Difficulty, Split, ToolError
+from ludus.server import DIFFICULTIES, Difficulty, ToolError
 from ludus.server.authoring.partition import SPLITS, SplitType
-from ludus.server.authoring.procedural import SECRET_VARIABLE
 
 each_level = pytest.mark.parametrize("level", DIFFICULTIES)
 VARIANTS = [(kind.name, variant) for kind in KINDS.values() for variant in range(kind.variants)]
@@ -127,18 +126,6 @@ def test_pasting_the_calls_of_the_nearest_training_goal_earns_nothing(level: Dif
             reached = evaluate(opened.desk.book, scene, goals, task.draw).reached
             earned += sum(reached) / len(reached)
     assert earned <= 0.1 * 40
-
-
-def test_a_secret_gives_other_test_tasks_with_other_ids_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(SECRET_VARIABLE, raising=False)
-    splits = cast(Mapping[str, Split[SpreadsheetTask]], Spreadsheet.splits)
-    public = {split: [splits[split].get(at) for at in range(40)] for split in ("validation", "test")}
-    monkeypatch.setenv(SECRET_VARIABLE, "no one knows this")
-    fresh = [splits["test"].get(at) for at in range(40)]
-    assert {task.id for task in fresh}.isdisjoint(task.id for task in public["test"])
-    assert {task.draw for task in fresh}.isdisjoint(task.draw for task in public["test"])
-    assert not any("no one" in f"{task.id} {task.public()}" for task in fresh)
-    assert [splits["validation"].get(at) for at in range(40)] == public["validation"]
 
 
 # Formulas

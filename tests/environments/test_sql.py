@@ -32,7 +32,6 @@ from ludus.environments.sql.tasks import HELD_OUT, Series
 from ludus.protocol import text_of
 from ludus.server import DIFFICULTIES, Difficulty
 from ludus.server.authoring.partition import SplitType, split_of
-from ludus.server.authoring.procedural import SECRET_VARIABLE
 
 GOLDEN = {
     "easy": "9dac54c69a55d29f",
@@ -141,22 +140,6 @@ def test_held_out_tasks_differ_in_more_than_constants_and_are_in_their_splits() 
             plans = [series.plan(index) for index in range(100)]
             assert {split_of(plan.identity) for plan in plans} == {split}
             assert len({plan.identity for plan in plans}) == len(plans)
-
-
-def test_a_secret_gives_other_sound_test_tasks_with_other_ids_and_the_same_others(monkeypatch: Any) -> None:
-    def first(split: SplitType) -> list[Any]:
-        return [Sql.load_task(split, index) for index in range(9)]
-
-    public = {split: first(split) for split in HELD_OUT_SPLITS}
-    monkeypatch.setenv(SECRET_VARIABLE, "nobody knows this")
-    fresh = first("test")
-    assert first("test") == fresh, "the same secret gives the same tasks"
-    assert {task.id for task in fresh}.isdisjoint(task.id for task in public["test"])
-    assert {task.question for task in fresh}.isdisjoint(task.question for task in public["test"])
-    assert not any("nobody" in task.id for task in fresh)
-    assert first("validation") == public["validation"]
-    monkeypatch.setenv(SECRET_VARIABLE, "another")
-    assert {task.id for task in first("test")}.isdisjoint(task.id for task in fresh)
 
 
 @pytest.mark.suite("breadth", first=1)

@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from datetime import date
 from importlib import resources
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ludus.environments.support_desk import SupportDesk, SupportDeskTask
+from ludus.environments.support_desk import SupportDesk
 from ludus.environments.support_desk.cases import KINDS, Case, Request
 from ludus.environments.support_desk.domains import DOMAINS
 from ludus.environments.support_desk.environment import case_of
 from ludus.environments.support_desk.kinds import IDENTITY, OUTCOMES, OWNER
 from ludus.environments.support_desk.oracle import QUESTIONS, identify, look_up
 from ludus.protocol import Answer, Call, EndReason, StepResult, text_of
-from ludus.server import DIFFICULTIES, Difficulty, Split
+from ludus.server import DIFFICULTIES, Difficulty
 from ludus.server.authoring.partition import SPLITS, SplitType, split_of
-from ludus.server.authoring.procedural import SECRET_VARIABLE
 
 each_level = pytest.mark.parametrize("level", DIFFICULTIES)
 some_indices = st.integers(0, 2**40)
@@ -59,18 +58,6 @@ def test_no_user_is_in_two_splits_or_twice_in_a_held_out_one(level: Difficulty) 
     for one, other in itertools.combinations(people.values(), 2):
         assert set(one).isdisjoint(other)
     assert all(len(set(people[split])) == SupportDesk.counts[split] == 300 for split in ("validation", "test"))
-
-
-def test_a_secret_gives_other_test_users_with_other_ids_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    splits = cast(Mapping[str, Split[SupportDeskTask]], SupportDesk.splits)
-    public = {split: [splits[split].get(at) for at in range(40)] for split in ("validation", "test")}
-    monkeypatch.setenv(SECRET_VARIABLE, "no one knows this")
-    fresh = [splits["test"].get(at) for at in range(40)]
-    assert {task.id for task in fresh}.isdisjoint(task.id for task in public["test"])
-    assert {task.person for task in fresh}.isdisjoint(task.person for task in public["test"])
-    assert {split_of(task.person) for task in fresh} == {"test"}
-    assert not any("no one" in f"{task.id} {task.public()}" for task in fresh)
-    assert [splits["validation"].get(at) for at in range(40)] == public["validation"]
 
 
 # Cases

@@ -127,16 +127,6 @@ def test_a_secret_draws_other_faults_for_tests(monkeypatch: pytest.MonkeyPatch) 
     assert [Recipe.parse(task.recipe).faults for task in fresh] != [Recipe.parse(task.recipe).faults for task in others]
 
 
-def test_a_secret_gives_other_test_tasks_with_other_ids_and_the_same_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(SECRET_VARIABLE, raising=False)
-    public = {split: Swe.load_tasks(split) for split in ("validation", "test")}
-    monkeypatch.setenv(SECRET_VARIABLE, "a secret of twenty characters")
-    fresh = Swe.load_tasks("test")
-    assert {task.id for task in fresh}.isdisjoint(task.id for task in public["test"])
-    assert {task.recipe for task in fresh}.isdisjoint(task.recipe for task in public["test"])
-    assert Swe.load_tasks("validation") == public["validation"]
-
-
 def test_equal_faults_get_other_names_constants_and_inputs() -> None:
     one, other = (problem_with("inventory", "report-total", seed=seed) for seed in ("4", "8"))
     assert one.sound != other.sound, "of one domain"

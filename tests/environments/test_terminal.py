@@ -220,17 +220,6 @@ def test_equal_files_with_another_project_are_in_no_two_splits() -> None:
     assert train.isdisjoint(held_out)
 
 
-def test_a_secret_gives_other_test_tasks_with_other_ids_and_the_same_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    public = {split: Terminal.load_tasks(split) for split in ("validation", "test")}
-    monkeypatch.setenv(SECRET_VARIABLE, "a secret of twenty characters")
-    fresh = Terminal.load_tasks("test")
-    assert Terminal.load_tasks("test") == fresh, "the same secret gives the same tasks"
-    assert {task.id for task in fresh}.isdisjoint(task.id for task in public["test"])
-    assert {task.draw for task in fresh}.isdisjoint(task.draw for task in public["test"])
-    assert all(TEMPLATES[task.template].split == "test" for task in fresh)
-    assert Terminal.load_tasks("validation") == public["validation"]
-
-
 @each_kind
 def test_the_initial_files_reach_no_goal_are_not_damaged_and_are_always_the_same(
     template: str, difficulty: Difficulty

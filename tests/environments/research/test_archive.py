@@ -9,11 +9,10 @@ from ludus.environments.research import Research
 from ludus.environments.research.archive import REPORTED, Archive, archive_of, open_library
 from ludus.environments.research.briefs import LEVELS, brief_of
 from ludus.environments.research.columns import form_of, label_of, value_shown
-from ludus.environments.research.environment import ResearchTask, sheet_of
+from ludus.environments.research.environment import sheet_of
 from ludus.environments.search.world import RELATIONS, World
 from ludus.environments.search.world.schema import OF_KIND
 from ludus.server import DIFFICULTIES, Difficulty
-from ludus.server.authoring.procedural import SECRET_VARIABLE
 
 
 def suite_of(share: int) -> list[pytest.MarkDecorator]:
@@ -129,20 +128,6 @@ def test_hard_briefs_describe_their_subjects_and_have_chains_of_three() -> None:
         assert max(map(len, brief.columns)) == 3
         titles = [archive_of("train-0").graph.entities[one].title for one in brief.subjects]
         assert not any(title in brief.scope for title in titles)
-
-
-def test_fresh_test_tasks_differ_and_have_ids_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    def drawn() -> tuple[ResearchTask, str]:
-        task = Research.load_task("test", 4, ("easy",))
-        return task, sheet_of(task).brief.scope
-
-    tasks = [drawn()]
-    for secret in ("first secret of twenty", "second secret of twenty"):
-        monkeypatch.setenv(SECRET_VARIABLE, secret)
-        tasks.append(drawn())
-        assert Research.load_task("train", 4, ("easy",)).id == "train-4"
-        assert "secret" not in f"{tasks[-1][0].id}{tasks[-1][0].world}"
-    assert len({task.id for task, _ in tasks}) == len({scope for _, scope in tasks}) == 3
 
 
 def test_every_relation_has_a_name_of_its_own_among_those_of_its_kind() -> None:
