@@ -132,7 +132,7 @@ def kept_world(name: str) -> World | None:
 
 def _drawn(name: str) -> tuple[Graph, Layout]:
     split: SplitType | None = next((one for one in SPLITS if name.startswith(f"{one}-")), None)
-    draw = TaskDraw(split, (), fresh_tests(split)) if split else None
+    draw: TaskDraw[str] | None = TaskDraw(split, (), fresh_tests(split)) if split else None
     number = name.removeprefix(f"{draw.prefix}-") if draw else ""
     if draw is None or not (number.isascii() and number.isdigit()):
         raise ValueError(f"there is no world {name!r}: its name is not of this process's splits or test secret")
