@@ -46,7 +46,7 @@ class Practice(ConnectFour):
     """`connect_four-easy`, whose training tasks begin at any position."""
 
     name = "connect_four"
-    splits = {**ConnectFour.variants["easy"]["splits"], "train": Split.generated(any_opening)}
+    splits = {**ConnectFour.splits_of(["easy"]), "train": Split.generated(any_opening)}
     variants = {"easy": {}}
 
 

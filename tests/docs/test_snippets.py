@@ -54,6 +54,7 @@ OTHERS = {
     "recorded_search.py",
     "recorded_web.py",
     "saved.py",
+    "sums.py",
     "Caddyfile",
     "Caddyfile-workers",
     "kubernetes-values.yaml",

@@ -10,7 +10,6 @@ import pytest
 from scripted_writer import Said, array, scripted
 
 from ludus.environments.arithmetic import Arithmetic
-from ludus.environments.arithmetic.environment import held_out_tasks
 from ludus.evaluation.config import ModelSpec
 from ludus.generation.duplicates import Duplicates, words
 from ludus.generation.journal import Journal
@@ -222,7 +221,9 @@ def test_arithmetic_computes_answers_and_refuses_held_out_numbers() -> None:
     assert whole_fields(task) == {"expression": "12 × (4 + 5)", "difficulty": "medium", "solution": "108"}
     with pytest.raises(HeldOutTask):
         make_task(
-            Arithmetic, "x", {"expression": held_out_tasks("test", ("hard",))[0].expression, "difficulty": "hard"}
+            Arithmetic,
+            "x",
+            {"expression": Arithmetic.load_tasks("test", ("hard",))[0].expression, "difficulty": "hard"},
         )
     with pytest.raises(ValueError, match="solution"):
         make_task(Arithmetic, "x", {"expression": "1 + 1", "difficulty": "easy", "solution": "3"})

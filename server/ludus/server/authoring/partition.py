@@ -6,48 +6,17 @@ Of ten problems, eight are for training, and one each is for validation and test
 from __future__ import annotations
 
 import hashlib
-import os
 import random
-from collections.abc import Callable, Iterable, Sequence
-from itertools import count
-from typing import Final, Literal, NamedTuple, Protocol, TypeVar
+from collections.abc import Callable
+from typing import Final, TypeVar
 
+from ludus.protocol.episodes import SplitType
 
-class Identified(Protocol):
-    """A problem that knows its identity."""
-
-    @property
-    def identity(self) -> str:
-        """A text that is equal for two problems exactly if they are the same."""
-        ...
-
+__all__ = ["SPLITS", "SplitType", "digest", "draw_in_split", "place_of", "scattered", "split_of"]
 
 ProblemT = TypeVar("ProblemT")
-IdentifiedT = TypeVar("IdentifiedT", bound=Identified)
-LevelT = TypeVar("LevelT")
-SplitName = Literal["train", "validation", "test"]
-SPLITS: Final[tuple[SplitName, ...]] = ("train", "validation", "test")
-SECRET_VARIABLE: Final = "LUDUS_TEST_SECRET"
-"""The environment variable with a secret, from which the tasks of test splits are drawn where it is set."""
-
-
-class FreshTests(NamedTuple):
-    """Unseen test tasks.
-
-    Attributes:
-        secret: what the tasks are drawn from.
-        name: a part of their ids, from which the secret does not follow, so that results on other tasks are never
-            taken for results on these.
-    """
-
-    secret: str
-    name: str
-
-
-def fresh_tests() -> FreshTests | None:
-    """Return how to draw fresh test tasks; None for those that everybody with this package can compute."""
-    secret = os.environ.get(SECRET_VARIABLE, "")
-    return FreshTests(secret, f"{digest(f'name:{secret}'):016x}"[:8]) if secret else None
+SPLITS: Final[tuple[SplitType, ...]] = ("train", "validation", "test")
+"""The splits of environments with procedural tasks."""
 
 
 def digest(text: str) -> int:
@@ -55,7 +24,7 @@ def digest(text: str) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
 
 
-def split_of(identity: str) -> SplitName:
+def split_of(identity: str) -> SplitType:
     """Return the split of a problem, which follows from the hash of its identity.
 
     Args:
@@ -65,7 +34,7 @@ def split_of(identity: str) -> SplitName:
     return "validation" if bucket == 8 else "test" if bucket == 9 else "train"
 
 
-def place_of(split: SplitName, index: int) -> int:
+def place_of(split: SplitType, index: int) -> int:
     """Return the place of a split's problem in the sequence of all problems.
 
     Of every ten consecutive places, eight belong to training, then one to validation and one to test.
@@ -110,8 +79,8 @@ def _mixed(number: int) -> int:
     return (number ^ (number >> 31)) >> 32
 
 
-def draw(
-    split: SplitName,
+def draw_in_split(
+    split: SplitType,
     stream: str,
     make: Callable[[random.Random], ProblemT],
     identity: Callable[[ProblemT], str],
@@ -129,26 +98,3 @@ def draw(
         problem = make(rng)
         if split_of(identity(problem)) == split:
             return problem
-
-
-def different_problems(
-    number: int, levels: Sequence[LevelT], draw_at: Callable[[int, LevelT], IdentifiedT], known: Iterable[IdentifiedT]
-) -> list[IdentifiedT]:
-    """Return problems of which none is there twice, or among those that are known; the levels take turns.
-
-    Args:
-        number: how many.
-        levels: the levels of difficulty.
-        draw_at: draws the candidate of a place and a level; places count from 0.
-        known: problems to leave out.
-    """
-    seen = {problem.identity for problem in known}
-    found: list[IdentifiedT] = []
-    for place in count():
-        if len(found) == number:
-            break
-        problem = draw_at(place, levels[len(found) % len(levels)])
-        if problem.identity not in seen:
-            seen.add(problem.identity)
-            found.append(problem)
-    return found

@@ -132,7 +132,7 @@ def program_text(package: str, function: str) -> str:
 
     The work directory is taken from the path of modules before anything is imported, so no file there is found.
     """
-    parts = [_own_text("ludus.environments._isolated"), _own_text(package)]
+    parts = [_own_text("ludus.server.rewards.isolated"), _own_text(package)]
     start = "import sys\nsys.path[:] = [one for one in sys.path if one]\n"
     return f"from __future__ import annotations\n{start}{''.join(parts)}\n{function}()\n"
 

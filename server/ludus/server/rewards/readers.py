@@ -1,4 +1,4 @@
-r"""Read final answers of mathematics as models write them: one reader for all environments that grade such text.
+r"""Read final answers of mathematics as models write them.
 
 How this works. `ludus.server.final_answer` finds the answer in a message, as hosted datasets do. `stated` then removes
 what only concerns layout: bold, LaTeX around words and numbers, spaces of LaTeX, groups of thousands in every usual
@@ -14,12 +14,15 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Final, NamedTuple
 
-from ludus.server import final_answer
+from ludus.server.rewards.answers import READ, final_answer
+
+__all__ = [
+    "LONGEST", "MOST_READ", "READ", "Box", "boxes_of", "in_other_layouts", "read_number", "split_name", "stated",
+    "without_commas", "without_layout", "without_unit",
+]  # fmt: skip
 
 LONGEST: Final = 100
 """The most characters of a number."""
-READ: Final = 10_000
-"""The most characters of a message that are read, from its end."""
 MOST_READ: Final = 600
 """The most characters of a text whose layout is removed; a longer one is no answer."""
 

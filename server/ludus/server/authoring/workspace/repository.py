@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, NamedTuple
 
-from ludus.environments._workspace.files import Entry, Tree, file, inflated, zlibbed
+from ludus.server.authoring.workspace.files import Entry, Tree, file, inflated, zlibbed
 
 _LARGEST: Final = 4 * 2**20
 _MOST_BYTES: Final = 32 * 2**20
