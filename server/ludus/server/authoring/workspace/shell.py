@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from ludus.sandbox import RunResult, Sandbox, SandboxFileError
-from ludus.server.authoring.results import ToolError
+from ludus.server.execution.errors import ToolError
 
 HOME: Final = "/box"
 LONGEST_COMMAND: Final = 20_000
