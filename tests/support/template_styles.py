@@ -29,7 +29,10 @@ def byte_tokenizer(source: str, marks: Iterable[str] = (), eos: str = "<eos>") -
     return PreTrainedTokenizerFast(tokenizer_object=core, bos_token="<bos>", eos_token=eos, chat_template=source)
 
 
-_TOOLS: Final = "{%- if tools %}{{ SYSTEM }}{%- for tool in tools %}{{ tool | tojson }}{{ '\\n' }}{%- endfor %}{{ END }}{%- endif %}"
+_TOOLS: Final = (
+    "{%- if tools %}{{ SYSTEM }}{%- for tool in tools %}{{ tool | tojson }}{{ '\\n' }}{%- endfor %}{{ END }}"
+    "{%- endif %}"
+)
 
 
 def _tools(system: str, end: str) -> str:
