@@ -185,6 +185,7 @@ class Episode:
             tool = tool.tool
         if self._in_order is None:
             return await self._step(tool, arguments, turn)
+        # Held until the answer: on a wire without order, the next step could overtake this one.
         async with self._in_order:
             return await self._step(tool, arguments, turn)
 
@@ -255,6 +256,7 @@ class Episode:
             async def open_one() -> Episode:
                 return await stack.enter_async_context(await self.fork(chosen))
 
+            # All are awaited: a fork that opened after an error was raised would be closed by nobody.
             opened = await asyncio.gather(*(open_one() for _ in range(count)), return_exceptions=True)
             if failed := [error for error in opened if isinstance(error, BaseException)]:
                 raise failed[0]
@@ -298,6 +300,7 @@ class Episode:
     async def _step(self, tool: str, arguments: dict[str, Any], turn: TurnMark | None) -> StepResult:
         if self._uncertain:
             await self._resolve()
+        # No await until `_next` is advanced: calls at the same time take numbers in the order of the calls.
         number = self._next
         check_json(arguments)
         try:
@@ -310,6 +313,7 @@ class Episode:
         self._next = number + 1
         try:
             result = await self._wire.request(STEP, params)
+        # A canceled call counts too: its request may have reached the server.
         except BaseException as error:
             self._mark_uncertain(params, error)
             raise
@@ -328,11 +332,13 @@ class Episode:
     async def _resolve(self) -> None:
         """Send steps without an answer again under their keys, then read the number of the last step."""
         async with self._resolve_lock:
+            # Another call has settled it while this one waited for the lock.
             if not self._uncertain:
                 return
             if self._wire.capabilities.exactly_once:
                 while self._unacknowledged:
                     await self._settle(self._unacknowledged[0])
+                    # Only after the answer: if this is canceled, the next `_resolve` sends the step again.
                     self._unacknowledged.pop(0)
                 self._next = (await self.info()).steps + 1
             self._unacknowledged.clear()

@@ -42,11 +42,11 @@ class TextMessages:
             KeyError, TypeError: `response` has no text as its `content`.
         """
         (message,) = self.reply(response)
-        said, calls = TEXT_FORMATS[self.name].read(without_thought(message["content"]))
-        found: list[Item] = [text_message("assistant", said)] if said or not calls else []
+        spoken, calls = TEXT_FORMATS[self.name].read(without_thought(message["content"]))
+        items: list[Item] = [text_message("assistant", spoken)] if spoken or not calls else []
         for number, call in enumerate(calls, start=1):
-            found.append(CallItem(f"call_{number}", replace(call, tool=_names.decode(call.tool, specs))))
-        return found
+            items.append(CallItem(f"call_{number}", replace(call, tool=_names.decode(call.tool, specs))))
+        return items
 
     def reply(self, response: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Return the reply as the entry of the next prompt.
