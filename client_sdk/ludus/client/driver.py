@@ -299,7 +299,7 @@ class Driver:
                 self.items.append(OutputItem(call.call_id, (refusal,), error=True))
                 continue
             result, seconds = answer
-            self._note(call, result, seconds)
+            self._record_step(call, result, seconds)
             results.append(result)
         if broken is not None:
             raise broken
@@ -324,7 +324,7 @@ class Driver:
             return None
         return result, time.perf_counter() - before
 
-    def _note(self, call: CallItem, result: StepResult, seconds: float) -> None:
+    def _record_step(self, call: CallItem, result: StepResult, seconds: float) -> None:
         self.items.append(OutputItem(call.call_id, result.content, error=result.error is not None))
         self._steps.append(
             {
@@ -453,10 +453,10 @@ class Driver:
             self._end = info = await self.episode.close()
         except (e.Unsupported, e.Forbidden, e.MethodNotFound, e.NotFound):
             # The wire or the token does not allow the request, or the episode is gone.
-            return self._own_total()
-        return info.reward if info.reward is not None else self._own_total()
+            return self._total_of_steps()
+        return info.reward if info.reward is not None else self._total_of_steps()
 
-    def _own_total(self) -> Reward | None:
+    def _total_of_steps(self) -> Reward | None:
         rewards = [step["reward"] for step in self._steps if step["reward"] is not None]
         if self._graded is not None and self._graded.reward is not None:
             rewards.append(self._graded.reward)

@@ -287,7 +287,7 @@ class BoxProcess:
         Raises:
             EOFError: the sandbox has ended.
         """
-        if not self._hears():
+        if not self._is_listening():
             raise EOFError("it has been closed")
         number = request["id"] = request.get("id") or self.number()
         waiting = self._pending[number] = _Exchange(asyncio.get_running_loop().create_future(), on_begin)
@@ -297,7 +297,7 @@ class BoxProcess:
             self._post(request, blob)
             return await waiting.reply
         finally:
-            # For a canceled caller too: `_take` then drops the reply that still comes.
+            # For a canceled caller too: `_dispatch` then drops the reply that still comes.
             self._pending.pop(number, None)
 
     def number(self) -> int:
@@ -305,7 +305,7 @@ class BoxProcess:
         self._requests += 1
         return self._requests
 
-    def _hears(self) -> bool:
+    def _is_listening(self) -> bool:
         listening = self._listening
         return self._writer is not None and self._ending is None and listening is not None and not listening.done()
 
@@ -315,7 +315,7 @@ class BoxProcess:
             while True:
                 json_size, blob_size = _HEAD.unpack(await reader.readexactly(_HEAD.size))
                 message = json.loads(await reader.readexactly(json_size))
-                self._take(message, await reader.readexactly(blob_size))
+                self._dispatch(message, await reader.readexactly(blob_size))
         except (asyncio.IncompleteReadError, ConnectionError, ValueError, KeyError, TypeError):
             pass  # it has ended, or, without isolation, a command has tampered with it
         finally:
@@ -326,7 +326,7 @@ class BoxProcess:
         if self._ending is None and self.on_loss is not None:
             self.on_loss()
 
-    def _take(self, message: dict[str, Any], blob: bytes) -> None:
+    def _dispatch(self, message: dict[str, Any], blob: bytes) -> None:
         if "job" in message:
             job = self._jobs.get(message["job"])
             if job is not None:
@@ -343,7 +343,7 @@ class BoxProcess:
 
     def tend(self, job: int, blob: bytes = b"", **fields: Any) -> None:
         """Send a request about a background process, which has no reply; do nothing if the sandbox has ended."""
-        if self._hears():
+        if self._is_listening():
             self._post({"job": job, **fields}, blob)
 
     def detach(self, job: int) -> None:
@@ -377,7 +377,7 @@ class BoxProcess:
 
     def cancel(self) -> None:
         """End the running command; its reply arrives as soon as it has ended."""
-        if self._hears():
+        if self._is_listening():
             self._post({"op": "cancel"}, b"")
 
     def _post(self, request: dict[str, Any], blob: bytes) -> None:
@@ -465,7 +465,7 @@ class BoxProcess:
         if self._first >= 0 and self.isolated:
             await _ended(self._first, _END_SECONDS)
         elif self._first >= 0 and (self._forced or not await _ended(self._first, _CLEAN_UP_SECONDS)):
-            # Once `process` was waited for, its id may belong to a process of somebody else.
+            # Once `process` was waited for, its id may belong to an unrelated process.
             root = process.pid if process.returncode is None else None
             await asyncio.to_thread(rescue.end_tree, root, f"={self._launch.config['home']}\0")
         if process.returncode is None and self._outer >= 0 and not await _ended(self._outer, _CLEAN_UP_SECONDS):

@@ -136,7 +136,7 @@ class ContainerBox(ContainerBackground):
             # The caller gave up while this thread ran: `_close` may have seen no container, so it must be removed here.
             if self._closed.is_set():
                 remove_container(self._api, self._id)
-                self._let_go()
+                self._close_descriptors()
 
     def _open_listener(self) -> socket.socket:
         """Return a listening socket in the container's network.
@@ -415,7 +415,7 @@ class ContainerBox(ContainerBackground):
         limits = self.limits.but(seconds=60.0)
         try:
             files = None if folder < 0 else await asyncio.to_thread(rescue.save_files, folder, self.limits.disk)
-            self._let_go()
+            self._close_descriptors()
             await self._restart(self)
             self._lost = False
             if files is not None:
@@ -460,7 +460,7 @@ class ContainerBox(ContainerBackground):
         await self._close_next()
         if self._id:
             await asyncio.to_thread(remove_container, self._api, self._id)
-        self._let_go()
+        self._close_descriptors()
 
     async def _close_next(self) -> None:
         """Close the shell that waits, after its start has ended: before, the SDK would lose its open connection."""
@@ -470,7 +470,7 @@ class ContainerBox(ContainerBackground):
                 shell.close()
             self._next = None
 
-    def _let_go(self) -> None:
+    def _close_descriptors(self) -> None:
         """Close the work directory's descriptor and the container's input."""
         folder, self._home = self._home, -1
         if folder >= 0:

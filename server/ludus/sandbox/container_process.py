@@ -101,7 +101,7 @@ class ContainerProcess(BoxProcess):
         self._counters: Group | None = None
         """The container's control group, if it is visible here."""
         self._errors = bytearray()
-        self._gone = False
+        self._output_ended = False
 
     async def begin(self) -> None:
         """Create and start the container, and wait until the program inside is confined.
@@ -265,7 +265,7 @@ class ContainerProcess(BoxProcess):
                         await loop.sock_sendall(target, output)
         finally:
             # Before the shutdown: it ends `_listen`, whose callbacks read `alive`.
-            self._gone = True
+            self._output_ended = True
             with suppress(OSError):
                 target.shutdown(socket.SHUT_RDWR)
             target.close()
@@ -278,7 +278,7 @@ class ContainerProcess(BoxProcess):
     @property
     def alive(self) -> bool:
         """See `BoxProcess.alive`."""
-        return self._ending is None and bool(self._id) and not self._gone
+        return self._ending is None and bool(self._id) and not self._output_ended
 
     def broken(self) -> tuple[int, int]:
         """See `BoxProcess.broken`."""

@@ -174,16 +174,16 @@ class Docker(PooledProvider):
                     container.remove(v=True, force=True)
                 except docker.errors.APIError:
                     continue
-        self._remove_labeled_volumes(LABEL, self._is_left)
+        self._remove_labeled_volumes(LABEL, self._is_orphaned)
 
-    def _is_left(self, volume_labels: Mapping[str, str]) -> bool:
+    def _is_orphaned(self, volume_labels: Mapping[str, str]) -> bool:
         """Return whether a volume with these labels belongs to a server of this machine that no longer runs."""
         return volume_labels.get(BOOT_LABEL) == boot() and not is_alive(volume_labels.get(LABEL, ""))
 
-    def _remove_labeled_volumes(self, label: str, is_left: Callable[[Mapping[str, str]], bool]) -> None:
+    def _remove_labeled_volumes(self, label: str, is_orphaned: Callable[[Mapping[str, str]], bool]) -> None:
         api = self._client.api
         for volume in api.volumes(filters={"label": label}).get("Volumes") or ():
-            if is_left(volume.get("Labels") or {}):
+            if is_orphaned(volume.get("Labels") or {}):
                 with suppress(docker.errors.APIError):  # a container uses it, or another server has removed it
                     api.remove_volume(volume["Name"])
 
@@ -212,7 +212,7 @@ class Docker(PooledProvider):
             if isinstance(error, docker.errors.DockerException | requests.exceptions.RequestException | OSError):
                 raise SandboxFailed(f"starting a container failed: {error}") from None
             raise
-        return ContainerRunnerBox(user, process, settings, ENVIRONMENT, self.create, self._gone, start)
+        return ContainerRunnerBox(user, process, settings, ENVIRONMENT, self.create, self._untrack, start)
 
     async def _start_process(self, settings: SandboxSettings, user: int) -> ContainerProcess:
         """Start the container of a new sandbox, or of one whose container is gone."""
@@ -222,7 +222,9 @@ class Docker(PooledProvider):
             # Before the container exists: the cap evicts first the image that was not used for the longest time.
             await self.images.use(image)
             handoff = SocketHandoff(tempfile.mkdtemp(prefix=f"{OWNER}-"), shared=self._foreign)
-            launch = Launch([], self._config(settings, user), (), socket.socket(), bool(settings.network))
+            terminals = settings.limits.terminals if self.has_terminals else 0
+            config = {**inside_config(settings, user, self._watched), "terminals": terminals}
+            launch = Launch([], config, (), socket.socket(), bool(settings.network))
             create = partial(self._container_inside, image, settings, user, handoff)
             process = ContainerProcess(self._client.api, create, handoff, launch)
             try:
@@ -233,15 +235,10 @@ class Docker(PooledProvider):
             return process
         raise SandboxFailed(f"the image {settings.image or settings.build!r} was removed again and again")
 
-    def _config(self, settings: SandboxSettings, user: int) -> dict[str, Any]:
-        """Return the configuration of the program inside."""
-        terminals = settings.limits.terminals if self.has_terminals else 0
-        return {**inside_config(settings, user, self._watched), "terminals": terminals}
-
     async def _start_with_shell(self, settings: SandboxSettings, image: Image) -> ContainerBox:
         user = self._new_user()
         box = ContainerBox(
-            self._client.api, settings, user, self.create, self._gone, self._start_container, self._watched,
+            self._client.api, settings, user, self.create, self._untrack, self._start_container, self._watched,
             self.unfit.get(image.id, "the engine starts their commands"),
         )  # fmt: skip
         try:
@@ -282,7 +279,7 @@ class Docker(PooledProvider):
                 )
             self._complete.add(image.id)
 
-    def _gone(self, box: SandboxBase) -> None:
+    def _untrack(self, box: SandboxBase) -> None:
         """Stop tracking a sandbox that was closed."""
         self._pool.forget(box)
         if isinstance(box, ContainerBox | ContainerRunnerBox):
@@ -292,7 +289,6 @@ class Docker(PooledProvider):
         """Remove what belongs to a user id that no sandbox has any more."""
 
     def _new_user(self) -> int:
-        """Return the user id of a sandbox's commands."""
         return unused_user()
 
     def _security(self, network: bool) -> list[str]:

@@ -182,7 +182,7 @@ class Podman(Docker):
         while self._removing:
             await asyncio.wait(tuple(self._removing))
 
-    def _is_left(self, volume_labels: Mapping[str, str]) -> bool:
+    def _is_orphaned(self, volume_labels: Mapping[str, str]) -> bool:
         """Return whether its server no longer runs; the service is of this machine, so one of another boot does not."""
         return volume_labels.get(BOOT_LABEL) != boot() or not is_alive(volume_labels.get(LABEL, ""))
 
