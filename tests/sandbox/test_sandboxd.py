@@ -203,7 +203,7 @@ async def test_a_flood_of_one_sandbox_does_not_hold_up_the_others_and_memory_sta
             assert len((await copying).data) > 8 * MIB
         for one in floods:
             assert len(one.stdout._data) <= WINDOW
-        session = next(iter(daemon._known.values())).session
+        session = next(iter(daemon._clients.values())).session
         assert session.channel.held <= MAX_HELD + len(floods) * WINDOW
 
 

@@ -42,8 +42,8 @@ def check_json(values: Mapping[str, Any]) -> None:
 
 def wrong(error: ValidationError) -> InvalidParams:
     """Return the error for a failed validation, with every field that is wrong."""
-    places = (
-        f"{'.'.join(map(str, one['loc'])) or 'the arguments'}: {one['msg'].removeprefix('Value error, ')}"
-        for one in error.errors(include_url=False, include_input=False)
+    problems = (
+        f"{'.'.join(map(str, problem['loc'])) or 'the arguments'}: {problem['msg'].removeprefix('Value error, ')}"
+        for problem in error.errors(include_url=False, include_input=False)
     )
-    return InvalidParams("; ".join(places))
+    return InvalidParams("; ".join(problems))

@@ -45,15 +45,17 @@ def find_server(cluster: str, name: str) -> str:
         )
     command = [sys.executable, "-m", "ludus.client._ray_lookup", cluster, name]
     try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=LOOK_SECONDS, text=True)
+        finished = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=LOOK_SECONDS, text=True
+        )
     except subprocess.TimeoutExpired:
-        found = {"error": f"the cluster did not answer within {LOOK_SECONDS:g} s"}
+        reply = {"error": f"the cluster did not answer within {LOOK_SECONDS:g} s"}
     else:
-        ended = {"error": "the search ended without an answer: " + " ".join(done.stderr.splitlines()[-1:])}
-        found = json.loads(done.stdout.splitlines()[-1]) if done.stdout else ended
-    if "error" in found:
-        raise ConnectionFailed(f"cannot find the server {name!r} in the Ray cluster at {cluster}: {found['error']}")
-    url: str = found["url"]
+        ended = {"error": "the search ended without an answer: " + " ".join(finished.stderr.splitlines()[-1:])}
+        reply = json.loads(finished.stdout.splitlines()[-1]) if finished.stdout else ended
+    if "error" in reply:
+        raise ConnectionFailed(f"cannot find the server {name!r} in the Ray cluster at {cluster}: {reply['error']}")
+    url: str = reply["url"]
     return url
 
 

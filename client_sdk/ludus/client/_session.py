@@ -128,9 +128,9 @@ class Session:
         self._closed = True
         await self._keep_alive.stop()
         try:
-            left = [episode.close() for episode in list(self.open_episodes.values())]
+            closes = [episode.close() for episode in list(self.open_episodes.values())]
             async with asyncio.timeout(CLOSE_TIMEOUT):
-                await asyncio.gather(*left, *self._background_tasks, return_exceptions=True)
+                await asyncio.gather(*closes, *self._background_tasks, return_exceptions=True)
         except TimeoutError:
             warnings.warn("the server did not confirm that all episodes are closed", ResourceWarning, stacklevel=3)
         finally:
@@ -157,11 +157,13 @@ class Session:
                 worlds |= {world.world for world in result.worlds}
             else:
                 opened = result.episodes if isinstance(result, StartResult) else (result.episode,)
-                own = opened if member is None else opened[member : member + 1]
-                await asyncio.gather(*(self.wire.request(CLOSE, CloseParams(episode=one.episode)) for one in own))
+                abandoned = opened if member is None else opened[member : member + 1]
+                await asyncio.gather(
+                    *(self.wire.request(CLOSE, CloseParams(episode=started.episode)) for started in abandoned)
+                )
                 choice = params.world if isinstance(params, StartParams) else None
                 if choice is not None and (choice.id is None or choice.branch):
-                    worlds |= {one.world.id for one in own if one.world is not None}
+                    worlds |= {started.world.id for started in abandoned if started.world is not None}
             await asyncio.gather(*(self.wire.request(DELETE_WORLD, DeleteWorldParams(world=world)) for world in worlds))
         except errors.LudusError:
             # Nothing was opened, or the server will expire what was opened.

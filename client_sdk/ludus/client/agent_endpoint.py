@@ -88,13 +88,13 @@ def with_rewards(trajectory: Trajectory, info: EpisodeInfo, entries: Sequence[Re
     rewards = {entry.step: entry.reward for entry in entries if entry.source == "step"}
     grade = next((entry.reward for entry in entries if entry.source == "grade"), None)
     failure = trajectory.failure or _failure(info)
-    known = {
+    update = {
         "environment": info.environment, "task": info.task, "split": info.task.split, "seed": info.seed,
         "episode": info.episode, "group": info.group, "status": info.status, "end_reason": info.end_reason,
         "reward": info.reward if failure is None else None, "grade": grade, "failure": failure,
         "steps": tuple(step.model_copy(update={"reward": rewards.get(step.step)}) for step in trajectory.steps),
     }  # fmt: skip
-    return trajectory.model_copy(update=known)
+    return trajectory.model_copy(update=update)
 
 
 def _failure(info: EpisodeInfo) -> Failure | None:

@@ -109,7 +109,9 @@ class BranchPlayer:
                 trunk = await node.run(Driver(episode), policy)
         except BaseExceptionGroup as failed:
             raise first_error(failed) from None
-        return trunk, sorted(branches, key=lambda one: _order(one.branch.place if one.branch else ""))
+        return trunk, sorted(
+            branches, key=lambda trajectory: _order(trajectory.branch.place if trajectory.branch else "")
+        )
 
 
 def first_error(group: BaseExceptionGroup) -> BaseException:
@@ -148,23 +150,23 @@ class _Node:
         """Wait until the branches at this turn are open, if there are any."""
         if driver.turns == self.since or not self.player.branching.due(driver.turns):
             return
-        at, kept = continue_in(driver.episode, driver), _kept(choose, driver)
+        at, policy_copy = continue_in(driver.episode, driver), _kept(choose, driver)
         opened = [asyncio.get_running_loop().create_future() for _ in range(self.player.branching.width)]
-        for number, one in enumerate(opened):
-            self.tasks.create_task(self._play(at, kept, number, one))
+        for number, future in enumerate(opened):
+            self.tasks.create_task(self._play(at, policy_copy, number, future))
         await asyncio.wait(opened)
 
-    async def _play(self, at: Driver, kept: Any, number: int, opened: asyncio.Future[None]) -> None:
+    async def _play(self, at: Driver, policy_copy: Any, number: int, opened: asyncio.Future[None]) -> None:
         async with self.player.slots[self.depth]:
             try:
-                trajectory = await self.player.retrying(lambda: self._attempt(at, kept, number, opened))
+                trajectory = await self.player.retrying(lambda: self._attempt(at, policy_copy, number, opened))
             finally:
                 if not opened.done():
                     opened.set_result(None)
         self.done.append(trajectory)
 
     async def _attempt(
-        self, at: Driver, kept: Any, number: int, opened: asyncio.Future[None]
+        self, at: Driver, policy_copy: Any, number: int, opened: asyncio.Future[None]
     ) -> tuple[Trajectory, float | None]:
         began = time.time()
         driver = continue_in(at.episode, at, number)  # if no fork is opened, it records the failure
@@ -182,7 +184,7 @@ class _Node:
             if not opened.done():
                 opened.set_result(None)
         driver = continue_in(fork, at, number)
-        policy = self.policy if kept is None else _Continued(self.policy, kept, driver.place)
+        policy = self.policy if policy_copy is None else _Continued(self.policy, policy_copy, driver.place)
         node = _Node(self.player, self.policy, self.sample, self.tasks, self.done, self.depth + 1, at.turns)
         return await node.run(driver, policy), None
 
@@ -196,10 +198,10 @@ def _kept(choose: EpisodePolicy, driver: Driver) -> Any:
 class _Continued:
     """A policy for one branch, which goes on with what its parent's callable had kept."""
 
-    def __init__(self, policy: Policy, kept: Any, place: str) -> None:
+    def __init__(self, policy: Policy, policy_copy: Any, place: str) -> None:
         self.name = policy_name(policy)
         self.sees_rewards: bool = getattr(policy, "sees_rewards", False)
-        self._kept, self._place = kept, place
+        self._kept, self._place = policy_copy, place
 
     def begin(self, conversation: Conversation) -> EpisodePolicy:
         """Return the callable of the branch."""

@@ -51,14 +51,14 @@ def cause_of(trajectory: Trajectory) -> tuple[str, str] | None:
 
 def causes_of(trajectories: Iterable[Trajectory]) -> tuple[Cause, ...]:
     """Return the causes of all trajectories without a reward, most frequent first, at most `MOST_CAUSES`."""
-    found: dict[tuple[str, str], Cause] = {}
+    causes: dict[tuple[str, str], Cause] = {}
     for trajectory in trajectories:
         cause = cause_of(trajectory)
         if cause is not None:
             key = without_ids(cause)
-            first = found.get(key) or Cause(kind=cause[0], message=cause[1], count=0)
-            found[key] = first.model_copy(update={"count": first.count + 1})
-    return tuple(sorted(found.values(), key=lambda cause: -cause.count)[:MOST_CAUSES])
+            counted = causes.get(key) or Cause(kind=cause[0], message=cause[1], count=0)
+            causes[key] = counted.model_copy(update={"count": counted.count + 1})
+    return tuple(sorted(causes.values(), key=lambda cause: -cause.count)[:MOST_CAUSES])
 
 
 def without_ids(cause: tuple[str, str]) -> tuple[str, str]:

@@ -58,8 +58,8 @@ class ChainTrajectory:
     @property
     def value(self) -> float | None:
         """The sum of the rewards; None if a task is unscored, or was not played."""
-        known = [value for value in self.rewards if value is not None]
-        return sum(known) if len(known) == self.length and self.failure is None else None
+        rewards = [value for value in self.rewards if value is not None]
+        return sum(rewards) if len(rewards) == self.length and self.failure is None else None
 
 
 class Chain:
@@ -165,7 +165,9 @@ async def start_chains(
     group = await environment.start_group(
         samples, split=split, index=chain * length, seed=seed, limits=limits, secrets=secrets, world=WorldChoice()
     )
-    return tuple(Chain(environment, one, _world_of(environment, one), length, limits, secrets) for one in group)
+    return tuple(
+        Chain(environment, episode, _world_of(environment, episode), length, limits, secrets) for episode in group
+    )
 
 
 async def rollout_chains(
@@ -219,8 +221,8 @@ async def rollout_chains(
 
     async def work() -> None:
         for chain, sample in jobs:
-            own = episode_seed(seed, f"chain {chain}", sample)
-            await results.put(await player.play(chain, sample, own))
+            sample_seed = episode_seed(seed, f"chain {chain}", sample)
+            await results.put(await player.play(chain, sample, sample_seed))
 
     async def oversee() -> None:
         try:

@@ -99,12 +99,12 @@ class Imitation:
 
     def row(self, trajectory: Trajectory) -> dict[str, Any] | None:
         """Return the row of an episode, with `messages` and `tools`, for supervised fine-tuning; None if left out."""
-        one = self._kept(trajectory)
-        if one is None:
+        completion = self._kept(trajectory)
+        if completion is None:
             return None
-        common = dict(one.common)
-        messages = [*common.pop("prompt"), *one.messages]
-        return {"messages": messages, **common, **one.origin, "value": one.value, "source": source()}
+        common = dict(completion.common)
+        messages = [*common.pop("prompt"), *completion.messages]
+        return {"messages": messages, **common, **completion.origin, "value": completion.value, "source": source()}
 
     def _kept(self, trajectory: Trajectory) -> _Completion | None:
         selection, report = self._selection, self._report
@@ -143,14 +143,16 @@ def pair_rows(
         same_seed: pair only episodes of one seed, for environments whose tasks hide something that the seed decides.
     """
     groups: dict[str, list[_Completion]] = {}
-    for one in _completions(trajectories, selection, report):
-        group = groups.setdefault(_digest([one.common, one.origin["seed"] if same_seed else None]), [])
-        if not selection.duplicates and any(other.key == one.key and other.value == one.value for other in group):
+    for completion in _completions(trajectories, selection, report):
+        group = groups.setdefault(_digest([completion.common, completion.origin["seed"] if same_seed else None]), [])
+        if not selection.duplicates and any(
+            earlier.key == completion.key and earlier.value == completion.value for earlier in group
+        ):
             report.left_out["duplicate"] += 1
         else:
-            group.append(one)
+            group.append(completion)
     for group in groups.values():
-        ranked = sorted(group, key=lambda one: one.value, reverse=True)
+        ranked = sorted(group, key=lambda completion: completion.value, reverse=True)
         for best, worst in zip(ranked[: len(ranked) // 2], reversed(ranked), strict=False):
             lengths = sorted((best.characters, worst.characters))
             if (
@@ -166,21 +168,21 @@ def pair_rows(
             report.rejected_characters += worst.characters
             report.chosen_longer += best.characters > worst.characters
             report.rejected_longer += best.characters < worst.characters
-            origins = {f"{side}_{name}": value for side, one in (("chosen", best), ("rejected", worst))
-                       for name, value in {"value": one.value, **one.origin}.items()}  # fmt: skip
+            origins = {f"{side}_{name}": value for side, completion in (("chosen", best), ("rejected", worst))
+                       for name, value in {"value": completion.value, **completion.origin}.items()}  # fmt: skip
             yield {**best.common, "chosen": best.messages, "rejected": worst.messages, **origins, "source": source()}
 
 
 def group_rows(trajectories: Iterable[Trajectory], selection: Selection, report: Report) -> Iterator[dict[str, Any]]:
     """Yield one row per task and prompt of at least two episodes: `prompt`, `tools`, `completions` and `rewards`."""
     groups: dict[str, list[_Completion]] = {}
-    for one in _completions(trajectories, selection, report):
-        groups.setdefault(_digest(one.common), []).append(one)
+    for completion in _completions(trajectories, selection, report):
+        groups.setdefault(_digest(completion.common), []).append(completion)
     for group in groups.values():
         if len(group) > 1:
             report.rows += 1
-            rewards = [one.value for one in group]
-            yield {**group[0].common, "completions": [one.messages for one in group], "rewards": rewards}
+            rewards = [completion.value for completion in group]
+            yield {**group[0].common, "completions": [completion.messages for completion in group], "rewards": rewards}
 
 
 def latest_of_each_policy(trajectories: Iterable[Trajectory]) -> tuple[list[Trajectory], int]:
@@ -195,8 +197,8 @@ def latest_of_each_policy(trajectories: Iterable[Trajectory]) -> tuple[list[Traj
     for trajectory in trajectories:
         by_policy.setdefault(trajectory.policy, []).append(trajectory)
         scored += trajectory.scored
-    found = [trajectory for own in by_policy.values() for trajectory in latest(own)]
-    return found, scored - sum(trajectory.scored for trajectory in found)
+    newest = [trajectory for recorded in by_policy.values() for trajectory in latest(recorded)]
+    return newest, scored - sum(trajectory.scored for trajectory in newest)
 
 
 def source() -> str:
@@ -225,21 +227,21 @@ def _completions(trajectories: Iterable[Trajectory], selection: Selection, repor
         report.episodes += 1
         value, items = trajectory.value, trajectory.conversation
         start = next((index for index, item in enumerate(items) if not _is_prompt(item)), len(items))
-        found = None if value is None or start == len(items) else _completion(trajectory, items, start, value)
+        completion = None if value is None or start == len(items) else _completion(trajectory, items, start, value)
         if value is None:
             report.left_out["unscored"] += 1
-        elif found is None:
+        elif completion is None:
             report.left_out["no reply"] += 1
         elif not selection.held_out and _is_held_out(trajectory.split, selection):
             report.left_out["held-out split"] += 1
         elif (selection.turns is not None and len(trajectory.turns) > selection.turns) or (
-            selection.characters is not None and found.characters > selection.characters
+            selection.characters is not None and completion.characters > selection.characters
         ):
             report.left_out["long"] += 1
         elif not selection.failed_calls and any(map(_failed, trajectory.steps)):
             report.left_out["failed calls"] += 1
         else:
-            yield found
+            yield completion
 
 
 def _completion(trajectory: Trajectory, items: Sequence[Item], start: int, value: float) -> _Completion:
@@ -252,8 +254,8 @@ def _completion(trajectory: Trajectory, items: Sequence[Item], start: int, value
         "task": trajectory.task.id,
     }
     messages = _messages(items[start:])
-    said = [_without_ids(message) for message in messages]
-    key = _digest([common["prompt"], said])
+    completion = [_without_ids(message) for message in messages]
+    key = _digest([common["prompt"], completion])
     origin = {"policy": trajectory.policy, "seed": trajectory.seed, "sample": trajectory.sample}
     return _Completion(common, messages, value, origin, key, _characters(messages))
 
@@ -264,8 +266,8 @@ def _failed(step: StepRecord) -> bool:
 
 
 def _is_held_out(split: str, selection: Selection) -> bool:
-    known = selection.training_splits
-    return split not in known if known is not None else is_held_out(split)
+    training_splits = selection.training_splits
+    return split not in training_splits if training_splits is not None else is_held_out(split)
 
 
 def is_held_out(split: str) -> bool:

@@ -166,14 +166,14 @@ class Driver:
     @property
     def messages(self) -> list[dict[str, Any]]:
         """The conversation in the provider's form, without a system prompt that is a field of its own."""
-        found: list[dict[str, Any]] = self.request[FORMATS[self.form].CONVERSATION]
-        return found
+        conversation: list[dict[str, Any]] = self.request[FORMATS[self.form].CONVERSATION]
+        return conversation
 
     @property
     def tools(self) -> list[dict[str, Any]]:
         """The tools in the provider's form."""
-        found: list[dict[str, Any]] = self.request.get("tools", [])
-        return found
+        tools: list[dict[str, Any]] = self.request.get("tools", [])
+        return tools
 
     # ── acting ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -205,6 +205,7 @@ class Driver:
         except (KeyError, TypeError, IndexError, AttributeError, e.ParseError) as error:
             raise e.InvalidParams(f"this is not a reply in the form {self.form}: {error!r}: {reply!r:.200}") from None
         calls = [item for item in items if isinstance(item, CallItem)]
+        # Before `take`: on its first use the property takes all items, and would hold the new ones twice.
         messages, before = self.messages, len(self.items)
         await self.take(Turn(tuple(items)))
         messages += entries
@@ -241,6 +242,7 @@ class Driver:
             return
         number = len(self._turns) + 1
         items = [self._recordable(item) if isinstance(item, CallItem) else item for item in turn.items]
+        # Before the calls: the record of an episode that breaks in them still shows what the policy did.
         self.items.extend(items)
         calls = [item for item in items if isinstance(item, CallItem)]
         if calls:
@@ -273,17 +275,21 @@ class Driver:
         """Return the turn mark of each call; None for all of them if the environment does not judge turns."""
         if not self.episode.judges_turns:
             return [None] * len(calls)
-        sent = [index for index, item in enumerate(calls) if isinstance(item.call, Call)]
-        if not sent:
+        wellformed = [index for index, item in enumerate(calls) if isinstance(item.call, Call)]
+        if not wellformed:
             return [None] * len(calls)
         text = replace_surrogates(spoken_text(turn.text)[:TURN_TEXT_CHARS])
-        return [TurnMark(number=number, last=at == sent[-1], text=text * (at == sent[0])) for at in range(len(calls))]
+        return [
+            TurnMark(number=number, last=at == wellformed[-1], text=text * (at == wellformed[0]))
+            for at in range(len(calls))
+        ]
 
     async def _call_all(self, calls: Sequence[CallItem], marks: Sequence[TurnMark | None]) -> None:
         """Make the calls, several of them concurrently, and record their outcomes in the order of the calls."""
         if len(calls) == 1:
             answers: list[_Answer | BaseException] = [await self._call(calls[0], marks[0])]
         else:
+            # All are awaited before an error is raised, since the other calls have run and their rewards count.
             answers = list(await asyncio.gather(*map(self._call, calls, marks), return_exceptions=True))
         results: list[StepResult] = []
         broken: BaseException | None = None
@@ -296,7 +302,7 @@ class Driver:
                 self.items.append(OutputItem(call.call_id, (refusal,), error=True))
                 continue
             result, seconds = answer
-            self._note(call, result, seconds)
+            self._record_step(call, result, seconds)
             results.append(result)
         if broken is not None:
             raise broken
@@ -304,13 +310,15 @@ class Driver:
         if self._end is None and len(results) < len(calls):
             self._end = await self.episode.info()
 
-    async def _call(self, item: CallItem, mark: TurnMark | None) -> _Answer:
+    async def _call(self, item: CallItem, turn_mark: TurnMark | None) -> _Answer:
         """Return the result of a call and its seconds; None if the episode had already ended, such as by a limit."""
         before = time.perf_counter()
         if isinstance(item.call, MalformedCall):
             return _policy_error(item.call.problem), 0.0
         try:
-            call = self.episode.call(item.call) if mark is None else self.episode.call_in_turn(mark, item.call)
+            call = (
+                self.episode.call(item.call) if turn_mark is None else self.episode.call_in_turn(turn_mark, item.call)
+            )
             result = await call
         except (e.InvalidParams, e.PayloadTooLarge) as error:
             # Arguments that the wire refuses, such as megabytes of text, are a mistake of the policy.
@@ -319,7 +327,7 @@ class Driver:
             return None
         return result, time.perf_counter() - before
 
-    def _note(self, call: CallItem, result: StepResult, seconds: float) -> None:
+    def _record_step(self, call: CallItem, result: StepResult, seconds: float) -> None:
         self.items.append(OutputItem(call.call_id, result.content, error=result.error is not None))
         self._steps.append(
             {
@@ -392,6 +400,7 @@ class Driver:
         """
         if isinstance(error, e.RequestError) and not isinstance(error, EPISODE_LOST_ERRORS) and kind is None:
             raise error
+        # Before the first await: a close that is canceled must not leave an episode that looks sound.
         self._failure, self._done = failure_of(error, self.episode.id, kind), True
         await self.episode.__aexit__(type(error), error, None)
         if isinstance(error, e.EpisodeFailed | e.EpisodeEnded) and self._end is None:
@@ -443,15 +452,14 @@ class Driver:
         return Trajectory.model_validate(fields)
 
     async def _close(self) -> Reward | None:
-        """Close the episode and return its total reward."""
         try:
             self._end = info = await self.episode.close()
         except (e.Unsupported, e.Forbidden, e.MethodNotFound, e.NotFound):
             # The wire or the token does not allow the request, or the episode is gone.
-            return self._own_total()
-        return info.reward if info.reward is not None else self._own_total()
+            return self._total_of_steps()
+        return info.reward if info.reward is not None else self._total_of_steps()
 
-    def _own_total(self) -> Reward | None:
+    def _total_of_steps(self) -> Reward | None:
         rewards = [step["reward"] for step in self._steps if step["reward"] is not None]
         if self._graded is not None and self._graded.reward is not None:
             rewards.append(self._graded.reward)
@@ -464,6 +472,7 @@ class Driver:
         incident = self._end.incident if isinstance(self._end, EpisodeInfo) else None
         if EVENT_OF_REASON[reason] is Event.FAIL:
             kind: FailureKind = "environment" if reason is EndReason.ENVIRONMENT_ERROR else "infrastructure"
+        # This caller did not close it (`_stopped` is not set), so what it would have earned is unknown.
         elif EVENT_OF_REASON[reason] is Event.CLOSE:
             kind = "infrastructure"
         else:
@@ -505,6 +514,7 @@ def continue_in(episode: Episode, driver: Driver, number: int | None = None) -> 
     if number is not None:
         copy.place = f"{driver.place}/{driver.turns}.{number}".removeprefix("/")
         copy._branch = Branch(parent=driver.episode.id, step=driver.steps, turn=driver.turns, place=copy.place)
+    # Copies where a list or set grows: both drivers go on independently.
     copy._results = driver._results
     copy._steps = [step | {"seconds": 0.0} for step in driver._steps]
     free = {"policy_seconds": 0.0, "environment_seconds": 0.0, "usage": None}
@@ -552,5 +562,5 @@ def _mapping(reply: object) -> Mapping[str, Any]:
         raise e.InvalidParams(
             f"a {type(reply).__name__} is not a reply: give a mapping, a provider's object, or a text"
         )
-    found: Mapping[str, Any] = dump(mode="json", by_alias=True, exclude_none=True)
-    return found
+    fields: Mapping[str, Any] = dump(mode="json", by_alias=True, exclude_none=True)
+    return fields

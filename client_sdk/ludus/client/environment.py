@@ -248,17 +248,17 @@ class RemoteEnvironment:
             InvalidParams: the split is endless, and `n` is None.
             EpisodeFailed: the environment broke during the setup of a task.
         """
-        known = find_split(await self.info(), split, n)
-        count = known.count if n is None else n if known.count is None else min(n, known.count)
+        row = find_split(await self.info(), split, n)
+        count = row.count if n is None else n if row.count is None else min(n, row.count)
         assert count is not None
         step = max(1, concurrency)
         for start in range(0, count, step):
             indices = range(start, min(count, start + step))
             looking = (self.preview(split=split, index=index, seed=seed) for index in indices)
-            for found in await asyncio.gather(*looking, return_exceptions=True):
-                if isinstance(found, BaseException):
-                    raise found
-                yield found
+            for preview in await asyncio.gather(*looking, return_exceptions=True):
+                if isinstance(preview, BaseException):
+                    raise preview
+                yield preview
 
     @asynccontextmanager
     async def drive(
@@ -454,11 +454,11 @@ def find_split(info: EnvironmentInfo, split: str, n: int | None) -> SplitInfo:
         SplitNotFound: there is no such split.
         InvalidParams: the split is endless, and `n` is None.
     """
-    found = next((known for known in info.splits if known.name == split), None)
-    if found is None:
-        names = ", ".join(repr(known.name) for known in info.splits)
-        near = did_you_mean(split, [known.name for known in info.splits])
+    row = next((split_info for split_info in info.splits if split_info.name == split), None)
+    if row is None:
+        names = ", ".join(repr(split_info.name) for split_info in info.splits)
+        near = did_you_mean(split, [split_info.name for split_info in info.splits])
         raise SplitNotFound(f"environment {info.name!r} has no split {split!r}; it has {names}{near}", split=split)
-    if found.count is None and n is None:
+    if row.count is None and n is None:
         raise InvalidParams(f"split {split!r} is endless; say how many of its tasks to play: -n, or n= in Python")
-    return found
+    return row

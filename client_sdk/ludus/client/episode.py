@@ -114,7 +114,7 @@ class Episode:
         self._in_order = None if session.wire.capabilities.ordered else asyncio.Lock()
         self._ended = False
         self._closed: EpisodeInfo | None = None
-        self._left = False
+        self._exited = False
         self.used_at = time.monotonic()
         """The time of the last answer, by `time.monotonic`."""
         session.add(self)
@@ -187,6 +187,7 @@ class Episode:
             tool = tool.tool
         if self._in_order is None:
             return await self._step(tool, arguments, turn)
+        # Held until the answer: on a wire without order, the next step could overtake this one.
         async with self._in_order:
             return await self._step(tool, arguments, turn)
 
@@ -202,7 +203,7 @@ class Episode:
         """
         params = make(GradeParams, episode=self.id, answer=replace_surrogates(answer), key=f"{self._key}.grade")
         result = await self._wire.request(GRADE, params)
-        self._note(result.info)
+        self._record_outcome(result.info)
         return result
 
     async def rewards(self, after: int = 0) -> RewardsResult:
@@ -214,7 +215,7 @@ class Episode:
     async def info(self) -> EpisodeInfo:
         """Return the current state of the episode."""
         result = await self._wire.request(GET_EPISODE, GetEpisodeParams(episode=self.id))
-        self._note(result.info)
+        self._record_outcome(result.info)
         return result.info
 
     async def fork(self, step: int | None = None) -> Episode:
@@ -257,6 +258,7 @@ class Episode:
             async def open_one() -> Episode:
                 return await stack.enter_async_context(await self.fork(chosen))
 
+            # All are awaited: a fork that opened after an error was raised would never be closed.
             opened = await asyncio.gather(*(open_one() for _ in range(count)), return_exceptions=True)
             if failed := [error for error in opened if isinstance(error, BaseException)]:
                 raise failed[0]
@@ -271,7 +273,7 @@ class Episode:
         if self._closed is None:
             result = await self._wire.request(CLOSE, CloseParams(episode=self.id))
             self._closed = result.info
-            self._note(result.info)
+            self._record_outcome(result.info)
         return self._closed
 
     async def __aenter__(self) -> Self:
@@ -280,9 +282,9 @@ class Episode:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._closed is not None or self._left:
+        if self._closed is not None or self._exited:
             return
-        self._left = True  # if this fails, the client tries once more when it is closed
+        self._exited = True  # if this fails, the client tries once more when it is closed
         if error is not None or self._ended:
             # The exception matters more, or all that the episode earned is known: a close only frees what it holds.
             await self._session.finish(self.close())
@@ -300,6 +302,7 @@ class Episode:
     async def _step(self, tool: str, arguments: dict[str, Any], turn: TurnMark | None) -> StepResult:
         if self._uncertain:
             await self._resolve()
+        # No await until `_next` is advanced: calls at the same time take numbers in the order of the calls.
         number = self._next
         check_json(arguments)
         try:
@@ -312,10 +315,11 @@ class Episode:
         self._next = number + 1
         try:
             result = await self._wire.request(STEP, params)
+        # A canceled call counts too: its request may have reached the server.
         except BaseException as error:
             self._mark_uncertain(params, error)
             raise
-        self._note(result)
+        self._record_outcome(result)
         return result
 
     def _mark_uncertain(self, params: StepParams, error: BaseException) -> None:
@@ -330,11 +334,13 @@ class Episode:
     async def _resolve(self) -> None:
         """Send steps without an answer again under their keys, then read the number of the last step."""
         async with self._resolve_lock:
+            # Another call has settled it while this one waited for the lock.
             if not self._uncertain:
                 return
             if self._wire.capabilities.exactly_once:
                 while self._unacknowledged:
                     await self._settle(self._unacknowledged[0])
+                    # Only after the answer: if this is canceled, the next `_resolve` sends the step again.
                     self._unacknowledged.pop(0)
                 self._next = (await self.info()).steps + 1
             self._unacknowledged.clear()
@@ -349,7 +355,7 @@ class Episode:
             # Any answer settles the step. If something is wrong with the episode, the next step reports it.
             return
 
-    def _note(self, outcome: StepResult | EpisodeInfo) -> None:
+    def _record_outcome(self, outcome: StepResult | EpisodeInfo) -> None:
         self.used_at = time.monotonic()
         if outcome.end_reason is not None:
             self._ended = True

@@ -63,10 +63,10 @@ def matches_of(session: Session, result: StartResult, environment: str) -> tuple
     Raises:
         ProtocolViolation: an episode has no seat.
     """
-    found: dict[str, dict[str, Episode]] = {}
+    matches: dict[str, dict[str, Episode]] = {}
     for started in result.episodes:
         if started.match is None or started.seat is None:
             raise ProtocolViolation(f"the server started episode {started.episode} without a seat; it has no matches")
         episode = Episode(session, started, group=result.group, environment=environment)
-        found.setdefault(started.match, {})[started.seat] = episode
-    return tuple(Match(session, match, episodes) for match, episodes in found.items())
+        matches.setdefault(started.match, {})[started.seat] = episode
+    return tuple(Match(session, match, episodes) for match, episodes in matches.items())

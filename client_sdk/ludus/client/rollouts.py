@@ -105,16 +105,16 @@ async def rollout(
     info = await environment.info()
     if branches is not None:
         require_forks(info)
-    same = _SameFailure(stop_after_same_failure)
+    repeated_failure = _SameFailure(stop_after_same_failure)
     retried: set[FailureKind] = {"infrastructure", "environment"} if retry_environment_errors else {"infrastructure"}
     play_one = _Player(
-        environment, info, policy, split, retries, frozenset(retried), harness or Harness(), limits, secrets, same,
-        branches, max(1, concurrency),
+        environment, info, policy, split, retries, frozenset(retried), harness or Harness(), limits, secrets,
+        repeated_failure, branches, max(1, concurrency),
     )  # fmt: skip
     jobs = _jobs(environment, split, tasks, n, samples, seed, skip)
     meter = _Meter(on_progress, _total(info, split, tasks, n, samples))
     results: asyncio.Queue[Trajectory | BaseException | None] = asyncio.Queue(maxsize=max(1, concurrency))
-    draw = _Draw(jobs, same)
+    draw = _Draw(jobs, repeated_failure)
 
     async def work() -> None:
         while True:
@@ -142,8 +142,8 @@ async def rollout(
             if result.branch is None:
                 meter.count(result)
             yield result
-        if same.stopped and await anext(jobs, None) is not None:
-            raise same.error()
+        if repeated_failure.stopped and await anext(jobs, None) is not None:
+            raise repeated_failure.error()
     finally:
         overseer.cancel()
         await asyncio.gather(overseer, return_exceptions=True)
@@ -308,8 +308,8 @@ class _SameFailure:
 class _Draw:
     """Takes one job at a time, until there is none left or the rollout has stopped."""
 
-    def __init__(self, jobs: AsyncIterator[_Job], same: _SameFailure) -> None:
-        self._jobs, self._same = jobs, same
+    def __init__(self, jobs: AsyncIterator[_Job], repeated_failure: _SameFailure) -> None:
+        self._jobs, self._same = jobs, repeated_failure
         # An event instead of a lock, which wakes one waiter per turn of the event loop.
         self._free = asyncio.Event()
         self._free.set()

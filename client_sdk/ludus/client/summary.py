@@ -109,8 +109,8 @@ def summarize(
         success_at: the lowest reward that counts as success.
         reward_range: the lowest and highest possible reward; the interval of the mean is clipped to it.
     """
-    given = list(trajectories)
-    everything = [trajectory for trajectory in given if trajectory.branch is None]
+    all_trajectories = list(trajectories)
+    everything = [trajectory for trajectory in all_trajectories if trajectory.branch is None]
     scored = [trajectory for trajectory in everything if trajectory.scored]
     tasks = _by_task(scored)
     values = [reward for rewards in tasks for reward in rewards]
@@ -121,7 +121,7 @@ def summarize(
             sums = [(len(rewards), math.fsum(rewards)) for rewards in tasks]
             interval = interval_within(interval, reward_range, sums, len(values))
     ends = [t.started_at + t.seconds for t in everything]
-    usages = [trajectory.usage for trajectory in given if trajectory.usage is not None]
+    usages = [trajectory.usage for trajectory in all_trajectories if trajectory.usage is not None]
     return Summary(
         episodes=len(everything),
         scored=len(scored),
@@ -249,12 +249,12 @@ def _check_counts(samples: int, successes: int, k: int) -> None:
 
 
 def _components(scored: Sequence[Trajectory]) -> dict[str, ComponentMean]:
-    found: dict[str, list[Component]] = defaultdict(list)
+    parts_by_name: dict[str, list[Component]] = defaultdict(list)
     for trajectory in scored:
         for name, part in trajectory.reward.components.items() if trajectory.reward is not None else ():
-            found[name].append(part)
+            parts_by_name[name].append(part)
     means: dict[str, ComponentMean] = {}
-    for name, parts in sorted(found.items()):
+    for name, parts in sorted(parts_by_name.items()):
         weights = {part.weight for part in parts}
         mean = math.fsum(part.value for part in parts) / len(parts)
         weight = weights.pop() if len(weights) == 1 else None
@@ -289,11 +289,11 @@ def share_interval(clusters: Sequence[tuple[float, float]], most: float) -> tupl
     if count == 1:
         return wilson(share * most, most)
     common = 0.0 if share <= 0.5 else 1.0
-    others = sum(abs(part / size - common) > _ROUNDING for size, part in clusters if size)
+    differing = sum(abs(part / size - common) > _ROUNDING for size, part in clusters if size)
     squares = math.fsum((part - share * size) ** 2 for size, part in clusters)
     variance = squares * count / (count - 1) / total**2
     adjusted = variance * (t95(count - 1) / Z95) ** 2
     observed = min(most, share * (1 - share) / adjusted) if adjusted > 0 and 0 < share < 1 else most
-    absent = max(1 - others / count, 1 / count**2)
-    effective = (others + absent) / (others / observed + absent / count)
+    absent = max(1 - differing / count, 1 / count**2)
+    effective = (differing + absent) / (differing / observed + absent / count)
     return wilson(share * effective, effective)

@@ -29,10 +29,10 @@ class TrajectoryWriter:
     def __init__(self, path: str | Path, *, resume: bool = False, overwrite: bool = False) -> None:
         self.path = Path(path)
         self.done: set[tuple[str, str, str, int]] = set()
-        held = self.path.exists() and self.path.stat().st_size > 0
-        if held and not (resume or overwrite):
+        has_content = self.path.exists() and self.path.stat().st_size > 0
+        if has_content and not (resume or overwrite):
             raise FileExistsError(f"{self.path} exists: resume it, overwrite it, or name another file")
-        if held and resume:
+        if has_content and resume:
             # A rollout is written after its branches, so it is done when its trunk is.
             self.done = {
                 read_trajectory.key

@@ -64,7 +64,7 @@ class World:
         )  # fmt: skip
         require_worlds(self._session.wire)
         branches = (await self._session.open(BRANCH_WORLD, params)).worlds
-        return tuple(World(self._session, one.world) for one in branches)
+        return tuple(World(self._session, row.world) for row in branches)
 
     async def reset(self, version: int) -> WorldInfo:
         """Make a new last version with the state of an earlier one, and return the world.
@@ -119,15 +119,15 @@ class World:
 async def list_worlds(session: Session, environment: str | None) -> tuple[WorldInfo, ...]:
     """Return all worlds of the token, or those of one environment."""
     require_worlds(session.wire)
-    found: list[WorldInfo] = []
+    worlds: list[WorldInfo] = []
     cursor: str | None = None
     while True:
         params = make(ListWorldsParams, environment=environment, cursor=cursor, limit=1000)
         result = await session.wire.request(LIST_WORLDS, params)
-        found += result.worlds
+        worlds += result.worlds
         cursor = result.next_cursor
         if cursor is None:
-            return tuple(found)
+            return tuple(worlds)
 
 
 def require_worlds(wire: Wire) -> None:

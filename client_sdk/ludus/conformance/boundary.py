@@ -23,8 +23,8 @@ def boundary(path: str | None) -> Suite:
         return str(started["play"]["path"])
 
     async def ask(context: CheckContext, **headers: str) -> Answer:
-        sent = {**bearer(context.token), "Accept": "application/json, text/event-stream", **headers}
-        return await context.probe.ask(context.wire, "POST", await place(context), headers=sent, body={})
+        all_headers = {**bearer(context.token), "Accept": "application/json, text/event-stream", **headers}
+        return await context.probe.ask(context.wire, "POST", await place(context), headers=all_headers, body={})
 
     @suite.check("requests from a foreign origin are refused", "SEC-3", negative=True, profile=True)
     async def origin(context: CheckContext) -> None:

@@ -23,19 +23,19 @@ _PAGE: Final = 7
 @suite.check("environments and their tools have distinct names", "ENV-1", "ENV-2", "MTH-1")
 async def environments(context: CheckContext) -> None:
     listed = read("environments/list", await context.must("environments/list")).environments
-    names = [one.name for one in listed]
+    names = [environment.name for environment in listed]
     expect_equal(len(set(names)), len(names), "distinct environment names")
-    for one in listed:
-        tools = [tool.name for tool in one.tools]
-        expect_equal(len(set(tools)), len(tools), f"distinct tools of {one.name}")
-        expect(not RESERVED_TOOL_NAMES & set(tools), f"{one.name} publishes a reserved tool name")
+    for environment in listed:
+        tools = [tool.name for tool in environment.tools]
+        expect_equal(len(set(tools)), len(tools), f"distinct tools of {environment.name}")
+        expect(not RESERVED_TOOL_NAMES & set(tools), f"{environment.name} publishes a reserved tool name")
 
 
 @suite.check("splits/list agrees with the environment's entry", "MTH-1")
 async def splits(context: CheckContext) -> None:
-    found = await context.must("splits/list", environment=context.name)
-    read("splits/list", found)
-    expect_equal(found["splits"], context.target.environment["splits"], "splits/list, against environments/list")
+    result = await context.must("splits/list", environment=context.name)
+    read("splits/list", result)
+    expect_equal(result["splits"], context.target.environment["splits"], "splits/list, against environments/list")
 
 
 @suite.check("pages of tasks contain every task once, in the order of the index", "TASK-1", "TASK-3")
@@ -43,8 +43,8 @@ async def pages(context: CheckContext) -> None:
     rows: list[Any] = []
     cursor = None
     for _ in range(_PAGES):
-        found = await context.must("tasks/list", **context.place, cursor=cursor, limit=_PAGE)
-        page = read("tasks/list", found)
+        result = await context.must("tasks/list", **context.place, cursor=cursor, limit=_PAGE)
+        page = read("tasks/list", result)
         expect(len(page.tasks) <= _PAGE, f"a page holds {len(page.tasks)} tasks, although the limit is {_PAGE}")
         rows += page.tasks
         cursor = page.next_cursor
@@ -52,7 +52,9 @@ async def pages(context: CheckContext) -> None:
             break
     expect_equal([row.index for row in rows], list(range(len(rows))), "indices across pages")
     expect_equal(len({row.id for row in rows}), len(rows), "distinct task ids")
-    count = next(one["count"] for one in context.target.environment["splits"] if one["name"] == context.target.split)
+    count = next(
+        split["count"] for split in context.target.environment["splits"] if split["name"] == context.target.split
+    )
     if cursor is None:
         expect_equal(len(rows), count, "tasks of all pages, against the split's count")
 
@@ -70,26 +72,26 @@ async def one_task(context: CheckContext) -> None:
 
 @suite.check("an endless split has no count, and an index always means the same task", "TASK-5")
 async def endless(context: CheckContext) -> None:
-    split = next((one for one in context.target.environment["splits"] if one["count"] is None), None)
+    split = next((split for split in context.target.environment["splits"] if split["count"] is None), None)
     if split is None:
         raise NotApplicable("the environment has no endless split")
-    place = {"environment": context.name, "split": split["name"], "index": 123_456}
+    task = {"environment": context.name, "split": split["name"], "index": 123_456}
     if split["type"] == "test":
         raise NotApplicable("the endless split is a test split")
-    one, two = await context.must("tasks/get", **place), await context.must("tasks/get", **place)
-    expect_equal(one["task"]["index"], 123_456, "the index of the task at index 123456")
-    expect_equal(two, one, "the task at index 123456, requested again")
+    first_reply, second_reply = await context.must("tasks/get", **task), await context.must("tasks/get", **task)
+    expect_equal(first_reply["task"]["index"], 123_456, "the index of the task at index 123456")
+    expect_equal(second_reply, first_reply, "the task at index 123456, requested again")
 
 
 @suite.check("rows of a test split contain their id and no fields", "CRED-13", negative=True)
 async def test_rows(context: CheckContext) -> None:
-    place: dict[str, Any] = {"environment": context.name, "split": context.split_of("test")["name"]}
-    listed = await context.ask("tasks/list", **place, limit=3)
+    test_split: dict[str, Any] = {"environment": context.name, "split": context.split_of("test")["name"]}
+    listed = await context.ask("tasks/list", **test_split, limit=3)
     if listed.code == 4030:
         raise NotApplicable("the token may not read the test split")
     if listed.result is None:
         raise ConformanceFailure(f"tasks/list of the test split failed with {listed.code}: {listed.message}")
-    started = await context.ask("episodes/start", **place, index=0, key=new_key())
+    started = await context.ask("episodes/start", **test_split, index=0, key=new_key())
     if started.result is None:
         raise ConformanceFailure(f"a start in the test split failed with {started.code}: {started.message}")
     context.remember(started.result)
@@ -97,17 +99,17 @@ async def test_rows(context: CheckContext) -> None:
     replies = [
         listed,
         started,
-        await context.ask("tasks/get", **place, index=0),
+        await context.ask("tasks/get", **test_split, index=0),
         await context.ask("episodes/get", episode=episode["episode"]),
     ]
     rows = [*listed.result["tasks"], episode["task"]]
     rows += [reply["task"] for reply in (replies[2].result or {}, (replies[3].result or {})["info"])]
     if context.offers(Module.SAMPLING):
-        replies.append(await context.ask("tasks/sample", **place, count=2))
+        replies.append(await context.ask("tasks/sample", **test_split, count=2))
         rows += (replies[-1].result or {})["tasks"]
     for reply in replies:
-        where = find_leak(reply.whole.get("_meta"), "`_meta`")
-        expect(where is None, f"{where} of a reply on a test split holds what only a task row may hold")
+        leak = find_leak(reply.whole.get("_meta"), "`_meta`")
+        expect(leak is None, f"{leak} of a reply on a test split holds what only a task row may hold")
     for row in rows:
         expect(row["fields"] == {}, f"a row of a test split contains fields: {json.dumps(row['fields'])[:120]}")
 
@@ -117,11 +119,14 @@ async def test_rows(context: CheckContext) -> None:
 )
 async def samples(context: CheckContext) -> None:
     params = {**context.place, "count": 5, "seed": 11}
-    one, two = await context.must("tasks/sample", **params), await context.must("tasks/sample", **params)
-    read("tasks/sample", one)
-    expect_equal(len(one["tasks"]), 5, "size of the sample")
-    expect_equal({row["split"] for row in one["tasks"]}, {context.target.split}, "splits of the sampled tasks")
-    expect_equal(two, one, "a second sample with the same seed")
+    first_sample, second_sample = (
+        await context.must("tasks/sample", **params),
+        await context.must("tasks/sample", **params),
+    )
+    read("tasks/sample", first_sample)
+    expect_equal(len(first_sample["tasks"]), 5, "size of the sample")
+    expect_equal({row["split"] for row in first_sample["tasks"]}, {context.target.split}, "splits of the sampled tasks")
+    expect_equal(second_sample, first_sample, "a second sample with the same seed")
 
 
 @suite.check(
@@ -136,9 +141,9 @@ async def outcomes(context: CheckContext) -> None:
     after = await context.must("outcomes/report", **context.place, outcomes=[], key=new_key())
     expect_equal(after["recorded"], before["recorded"], "recorded outcomes after a refused report")
     report = {"outcomes": [{"task": task, "reward": 0.0, "passed": False}], "key": new_key()}
-    once, twice = [await context.must("outcomes/report", **context.place, **report) for _ in range(2)]
-    last = await context.must("outcomes/report", **context.place, outcomes=[], key=new_key())
-    counts = [found["recorded"] - before["recorded"] for found in (once, twice, last)]
+    once, repeated = [await context.must("outcomes/report", **context.place, **report) for _ in range(2)]
+    final = await context.must("outcomes/report", **context.place, outcomes=[], key=new_key())
+    counts = [result["recorded"] - before["recorded"] for result in (once, repeated, final)]
     expect_equal(counts, [1, 1, 1], "recorded outcomes after a report, after its repeat, and at the end")
 
 
@@ -176,13 +181,13 @@ async def messages(context: CheckContext) -> None:
 @suite.check("unknown fields are refused, and the error names them", "MTH-2", "VER-1", negative=True)
 async def unknown_fields(context: CheckContext) -> None:
     field = "fieldOfTheFuture"
-    place: dict[str, Any] = context.place
+    split: dict[str, Any] = context.place
     for method, params in (
         ("environments/list", {}),
         ("splits/list", {"environment": context.name}),
-        ("tasks/list", place),
-        ("tasks/get", {**place, "index": 0}),
-        ("episodes/start", {**place, "key": new_key()}),
+        ("tasks/list", split),
+        ("tasks/get", {**split, "index": 0}),
+        ("episodes/start", {**split, "key": new_key()}),
         ("episodes/get", {"episode": "any"}),
         ("episodes/close", {"episode": "any"}),
     ):
@@ -210,10 +215,10 @@ async def wrong_params(context: CheckContext) -> None:
 
 @suite.check("a task is chosen by its id or by its index, not by both", "TASK-6", "START-4", negative=True)
 async def one_choice(context: CheckContext) -> None:
-    both = {"task": (await context.must("tasks/get", **context.place, index=0))["task"]["id"], "index": 0}
-    await context.refused(-32602, "tasks/get", **context.place, **both)
+    selectors = {"task": (await context.must("tasks/get", **context.place, index=0))["task"]["id"], "index": 0}
+    await context.refused(-32602, "tasks/get", **context.place, **selectors)
     await context.refused(-32602, "tasks/get", **context.place)
-    await context.refused(-32602, "episodes/start", **context.place, **both, key=new_key())
+    await context.refused(-32602, "episodes/start", **context.place, **selectors, key=new_key())
 
 
 @suite.check("NaN and Infinity are not JSON and are refused", "MTH-2", negative=True)
@@ -273,21 +278,21 @@ async def malformed(context: CheckContext) -> None:
         if answer is None and status is not None and 400 <= status < 500:
             continue
         reply = Reply.of(answer, status)
-        wanted = (*codes, -32700, -32600, -32602, -32020) if mcp else codes
-        expect(reply.code in wanted, f"{body!r} was answered with {reply.code or 'a result'}, expected {codes}")
+        allowed = (*codes, -32700, -32600, -32602, -32020) if mcp else codes
+        expect(reply.code in allowed, f"{body!r} was answered with {reply.code or 'a result'}, expected {codes}")
     await context.must("environments/list")
 
 
 @suite.check("every error code is in the standard's table or is one of MCP's", "MTH-6", last=True)
 async def known_codes(context: CheckContext) -> None:
-    ours = {kind.code for kind in vars(errors).values() if isinstance(kind, type) and hasattr(kind, "code")}
-    seen = context.probe.transcript.codes.get(context.control.name)
-    if not seen:
+    defined = {kind.code for kind in vars(errors).values() if isinstance(kind, type) and hasattr(kind, "code")}
+    codes = context.probe.transcript.codes.get(context.control.name)
+    if not codes:
         raise NotApplicable("the server sent no error")
-    for code, message in seen.items():
+    for code, message in codes.items():
         mcp = -32099 <= code <= -32000
         expect(
-            code in ours or mcp,
+            code in defined or mcp,
             f"an error has the code {code}, which neither the standard nor MCP defines: {message[:120]!r}",
         )
 
@@ -304,8 +309,8 @@ def no_leak(context: CheckContext, wire: str) -> None:
         ConformanceFailure: a message contained a private text.
         NotApplicable: no private texts were given.
     """
-    seen = context.probe.transcript
-    if not seen.private:
+    transcript = context.probe.transcript
+    if not transcript.private:
         raise NotApplicable("no private text was given with --private")
-    require(wire in seen.wires, "no message came over this wire")
-    expect(wire not in seen.leaks, f"a message contains a private text: …{seen.leaks.get(wire)}")
+    require(wire in transcript.wires, "no message came over this wire")
+    expect(wire not in transcript.leaks, f"a message contains a private text: …{transcript.leaks.get(wire)}")

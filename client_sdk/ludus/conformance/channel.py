@@ -27,13 +27,13 @@ def request(identifier: Any, method: str, **params: Any) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": identifier, "method": METHOD_PREFIX + method, "params": params}
 
 
-def refusal(reply: Mapping[str, Any], codes: tuple[int, ...], identifier: Any, what: str) -> None:
+def refusal(reply: Mapping[str, Any], codes: tuple[int, ...], identifier: Any, subject: str) -> None:
     """Raise `ConformanceFailure` unless a reply is an error with one of the codes and the expected id."""
     error = reply.get("error")
     if not isinstance(error, Mapping):
-        raise ConformanceFailure(f"{what} was answered with a result")
-    expect(error.get("code") in codes, f"{what} was refused with {error.get('code')}, expected {codes}")
-    expect_equal(reply.get("id", "no id"), identifier, f"the id in the error for {what}")
+        raise ConformanceFailure(f"{subject} was answered with a result")
+    expect(error.get("code") in codes, f"{subject} was refused with {error.get('code')}, expected {codes}")
+    expect_equal(reply.get("id", "no id"), identifier, f"the id in the error for {subject}")
 
 
 def step(identifier: Any, episode: str, number: int) -> dict[str, Any]:
@@ -87,12 +87,12 @@ async def batch(context: CheckContext) -> None:
         await pipe.send([good[0], wrong[0], good[1], wrong[1], *good[2:]])
         replies = [await pipe.next() for _ in range(6)]
         await pipe.send(request("last", "environments/list"))
-        last = await pipe.next()
+        final = await pipe.next()
     answered = [reply["id"] for reply in replies if "result" in reply]
     expect_equal(sorted(map(str, answered)), sorted(map(str, ("a", 7, "ä", 0))), "ids of the results")
     refused = [reply["id"] for reply in replies if "error" in reply]
     expect_equal(sorted(map(str, refused)), ["None", "wrong"], "ids of the refusals")
-    expect_equal(last.get("id"), "last", "the reply after the batch (a request was answered twice, or this one late)")
+    expect_equal(final.get("id"), "last", "the reply after the batch (a request was answered twice, or this one late)")
 
 
 @suite.check("an id must be an integer or a short string", "CHAN-20", negative=True)
@@ -115,8 +115,8 @@ async def request_ids(context: CheckContext) -> None:
 async def no_envelope(context: CheckContext) -> None:
     async with context.probe.channel(context.token) as pipe:
         await pipe.send(request(1, "environments/list"))
-        found = sorted(set((await pipe.next()).get("result") or ()) & set(ENVELOPE))
-        expect(not found, f"the result of environments/list has the fields {found}")
+        fields = sorted(set((await pipe.next()).get("result") or ()) & set(ENVELOPE))
+        expect(not fields, f"the result of environments/list has the fields {fields}")
         traced = TRACE_HEADER.lower() in {name.lower() for name in (await context.probe.upgrade(context.token)).headers}
         for field in ENVELOPE:
             if field == "_meta" and traced:
@@ -202,13 +202,13 @@ async def large_frame(context: CheckContext) -> None:
         raise NotApplicable(f"the largest frame is {largest or 'not announced'}")
     episode = (await context.start())["episode"]
     frame = json.dumps(request(1, "episodes/close", episode=episode))
-    async with context.probe.channel(context.token) as other, context.probe.channel(context.token) as pipe:
+    async with context.probe.channel(context.token) as second_pipe, context.probe.channel(context.token) as pipe:
         try:
             await pipe.send(frame + " " * int(largest))
             reply = await pipe.next()
         except (ConformanceFailure, aiohttp.ClientError, OSError):
             reply = {"error": "closed"}  # a server may close as soon as it has read how long the frame is
-        await _still_serves(other)
+        await _still_serves(second_pipe)
     expect("error" in reply, f"a frame of more than {largest} bytes got a result")
     expect_equal(
         (await context.info(episode))["status"], "running", "the episode that the oversized frame would have closed"

@@ -115,21 +115,21 @@ def expect(condition: object, message: str) -> None:
         raise ConformanceFailure(message)
 
 
-def require(found: object, lack: str) -> None:
+def require(value: object, reason: str) -> None:
     """Raise `NotApplicable` if a check found nothing to judge: it has seen no fault, but it has proved nothing.
 
     Args:
-        found: what the check judged; nothing if it is false.
-        lack: why there is nothing.
+        value: what the check judged; nothing if it is false.
+        reason: why there is nothing.
     """
-    if not found:
-        raise NotApplicable(lack)
+    if not value:
+        raise NotApplicable(reason)
 
 
-def expect_equal(found: object, wanted: object, what: str) -> None:
+def expect_equal(actual: object, expected: object, subject: str) -> None:
     """Raise `ConformanceFailure` unless two values are equal."""
-    if found != wanted:
-        raise ConformanceFailure(f"{what}: expected {short(wanted)}, found {short(found)}")
+    if actual != expected:
+        raise ConformanceFailure(f"{subject}: expected {short(expected)}, found {short(actual)}")
 
 
 def short(value: object) -> str:

@@ -80,8 +80,8 @@ class CheckContext:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for other in self._others:
-            await other.__aexit__(None, None, None)
+        for context in self._others:
+            await context.__aexit__(None, None, None)
         with suppress(TimeoutError, aiohttp.ClientError, OSError):
             async with asyncio.timeout(_TIDY_SECONDS):
                 await asyncio.gather(*(close() for close in self._tidy), return_exceptions=True)
@@ -92,9 +92,9 @@ class CheckContext:
 
     def through(self, control: str | None = None, token: str | None = None) -> CheckContext:
         """Return a context for the same server over another control wire, or with another token."""
-        other = CheckContext(self.wire, self.target, self.probe, control or self._kind, token or self.token)
-        self._others.append(other)
-        return other
+        context = CheckContext(self.wire, self.target, self.probe, control or self._kind, token or self.token)
+        self._others.append(context)
+        return context
 
     def stock(self, path: str, *, legacy: bool = False, declares: bool = False) -> StockMcpClient:
         """Return a stock MCP client for the agent endpoint at a path."""
@@ -147,11 +147,11 @@ class CheckContext:
         reply = await self.ask(method, **params)
         if reply.result is not None and method == "episodes/start":
             self.remember(reply.result)
-        wanted = (code,) if isinstance(code, int) else code
-        if reply.code not in wanted:
+        codes = (code,) if isinstance(code, int) else code
+        if reply.code not in codes:
             came = "with a result" if reply.result is not None else f"with {reply.code} ({reply.message})"
             raise ConformanceFailure(
-                f"{method} should be refused with {' or '.join(map(str, wanted))}, but was answered {came}"
+                f"{method} should be refused with {' or '.join(map(str, codes))}, but was answered {came}"
             )
         if not reply.message.strip():
             raise ConformanceFailure(f"the error for {method} has an empty message")
@@ -182,8 +182,8 @@ class CheckContext:
 
     def remember(self, result: Mapping[str, Any]) -> None:
         """Close the episodes of a start when the check ends."""
-        for one in result["episodes"]:
-            self.remember_episode(one["episode"])
+        for started in result["episodes"]:
+            self.remember_episode(started["episode"])
 
     def remember_episode(self, episode: str) -> None:
         """Close an episode when the check ends."""
@@ -226,8 +226,8 @@ def read(method: str, result: Mapping[str, Any] | None) -> Any:
     try:
         return entry.result.model_validate(result)
     except ValueError as error:
-        first = " ".join(str(error).split()[:40])
-        raise ConformanceFailure(f"the result of {method} does not conform to its schema: {first}") from None
+        summary = " ".join(str(error).split()[:40])
+        raise ConformanceFailure(f"the result of {method} does not conform to its schema: {summary}") from None
 
 
 def new_key() -> str:

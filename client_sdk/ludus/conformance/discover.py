@@ -39,7 +39,7 @@ async def discover(probe: HttpProbe, target: Target, environment: str | None, sp
         EnvironmentNotFound: the server has no such environment.
         SplitNotFound: the environment has no such split.
     """
-    controls, listed, why = [], [], []
+    controls, listed, reasons = [], [], []
     announced = await _modules(probe, target)
     for name in CONTROL_WIRES:
         if announced is not None and name == "channel" and Module.CHANNEL not in announced:
@@ -50,22 +50,24 @@ async def discover(probe: HttpProbe, target: Target, environment: str | None, sp
         except _NO_ANSWER as error:
             if getattr(error, "status", None) == 401 or "4010" in str(error):
                 raise _unauthenticated(probe.url, target.token) from None
-            why.append(f"{name}: {str(error) or type(error).__name__}")
+            reasons.append(f"{name}: {str(error) or type(error).__name__}")
     plain = False
     if not controls:
         try:
             listed, plain = await _by_ors(probe, target)
         except _NO_ANSWER as error:
-            why.append(f"ors: {str(error) or type(error).__name__}")
-            raise ConnectionFailed(f"{probe.url} answers on no transport ({'; '.join(why)})", url=probe.url) from None
-    found = _pick(listed, environment, lambda names: EnvironmentNotFound(
+            reasons.append(f"ors: {str(error) or type(error).__name__}")
+            raise ConnectionFailed(
+                f"{probe.url} answers on no transport ({'; '.join(reasons)})", url=probe.url
+            ) from None
+    info = _pick(listed, environment, lambda names: EnvironmentNotFound(
         f"{probe.url} has no environment {environment!r}; it has {names}"))  # fmt: skip
-    trained = [one for one in found["splits"] if one["type"] != "test"] if split is None else found["splits"]
-    chosen = _pick(trained or found["splits"], split, lambda names: SplitNotFound(
-        f"environment {found['name']!r} has no split {split!r}; it has {names}"))  # fmt: skip
+    trained = [row for row in info["splits"] if row["type"] != "test"] if split is None else info["splits"]
+    chosen = _pick(trained or info["splits"], split, lambda names: SplitNotFound(
+        f"environment {info['name']!r} has no split {split!r}; it has {names}"))  # fmt: skip
     modules = (announced or frozenset()) if controls else None
     return replace(
-        target, environment=found, split=chosen["name"], controls=tuple(controls), modules=modules, plain_ors=plain
+        target, environment=info, split=chosen["name"], controls=tuple(controls), modules=modules, plain_ors=plain
     )
 
 
@@ -73,18 +75,18 @@ async def _modules(probe: HttpProbe, target: Target) -> frozenset[Module] | None
     """Return the modules that the settings in `server/discover` name; None if there are no readable settings."""
     client = StockMcpClient(probe, CONTROL_PATH, "mcp", headers=bearer(target.token))
     try:
-        found = (await client.ask("server/discover")).result or {}
-        names = found["capabilities"]["extensions"][EXTENSION_ID]["modules"]
+        result = (await client.ask("server/discover")).result or {}
+        names = result["capabilities"]["extensions"][EXTENSION_ID]["modules"]
     except (*_NO_ANSWER, AttributeError):
         return None
     return frozenset(module for module in Module if module in names) if isinstance(names, dict) else None
 
 
 def _pick(listed: list[dict[str, Any]], name: str | None, missing: Callable[[str], Exception]) -> dict[str, Any]:
-    for one in listed:
-        if name in (None, one["name"]):
-            return one
-    raise missing(", ".join(str(one["name"]) for one in listed) or "none")
+    for entry in listed:
+        if name in (None, entry["name"]):
+            return entry
+    raise missing(", ".join(str(entry["name"]) for entry in listed) or "none")
 
 
 def _unauthenticated(url: str, token: str | None) -> Unauthenticated:

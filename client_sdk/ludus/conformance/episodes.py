@@ -47,15 +47,19 @@ async def seeds(context: CheckContext) -> None:
     if not context.target.environment["seedable"]:
         await context.refused(4220, "episodes/start", **context.place, seed=1, key=new_key())
         return
-    one, two = await context.start(seed=5), await context.start(seed=5)
-    expect_equal((one["seed"], two["seed"]), (5, 5), "the seeds of two episodes")
-    expect_equal((two["task"], two["prompt"]), (one["task"], one["prompt"]), "task and prompt under the same seed")
+    episode_a, episode_b = await context.start(seed=5), await context.start(seed=5)
+    expect_equal((episode_a["seed"], episode_b["seed"]), (5, 5), "the seeds of two episodes")
+    expect_equal(
+        (episode_b["task"], episode_b["prompt"]),
+        (episode_a["task"], episode_a["prompt"]),
+        "task and prompt under the same seed",
+    )
     for number in range(1, 4):
-        if not one["tools"]:
+        if not episode_a["tools"]:
             break  # the task and the prompt were compared
-        call = context.some_call(one, number - 1)
-        first, second = [await context.step(episode["episode"], number, call) for episode in (one, two)]
-        expect_equal(second.result, first.result, f"step {number} of the same seed")
+        call = context.some_call(episode_a, number - 1)
+        step_a, step_b = [await context.step(episode["episode"], number, call) for episode in (episode_a, episode_b)]
+        expect_equal(step_b.result, step_a.result, f"step {number} of the same seed")
 
 
 @suite.check("the greatest seed arrives digit for digit, and a greater one is refused", "MTH-7", "START-5")
@@ -100,8 +104,8 @@ async def secrets(context: CheckContext) -> None:
             await context.ask("episodes/start", **start, secrets={"A": [secret]})
         ).raw,
     }
-    for what, answer in answers.items():
-        expect(secret not in json.dumps(answer), f"{what} contains a secret that was given to a start")
+    for method, answer in answers.items():
+        expect(secret not in json.dumps(answer), f"{method} contains a secret that was given to a start")
 
 
 @suite.check("an agent's mistake becomes an observation, and the episode continues", "CALL-1", "CALL-4", "STEP-1")
@@ -142,8 +146,8 @@ async def results(context: CheckContext) -> None:
         expect_equal(step.step, number, "the number in the result")
         expect_equal(await context.count_steps(started["episode"]), number, "`steps` of episodes/get")
         if step.end_reason is not None:
-            wanted = advance(EpisodeStatus.RUNNING, EVENT_OF_REASON[step.end_reason])
-            expect_equal(step.status, wanted, f"the status for {step.end_reason}")
+            status = advance(EpisodeStatus.RUNNING, EVENT_OF_REASON[step.end_reason])
+            expect_equal(step.status, status, f"the status for {step.end_reason}")
             return
         expect_equal(step.status, "running", "the status of a step that did not end the episode")
 
@@ -159,8 +163,8 @@ async def grading(context: CheckContext) -> None:
         expect_equal(graded.reward, None, "the grade of an episode that is not gradable")
         expect_equal([entry for entry in log.entries if entry.source == "grade"], [], "entries for the grade")
     elif graded.reward is not None:
-        last = log.entries[-1] if log.entries else None
-        expect_equal(last and (last.source, last.reward), ("grade", graded.reward), "the last entry of the log")
+        final = log.entries[-1] if log.entries else None
+        expect_equal(final and (final.source, final.reward), ("grade", graded.reward), "the last entry of the log")
     values = [entry.reward.value for entry in log.entries]
     total = graded.info.reward.value if graded.info.reward is not None else None
     if None not in values and total is not None:
@@ -188,8 +192,8 @@ async def after_the_end(context: CheckContext) -> None:
 @suite.check("closing ends the episode, and a second close has no effect", "CLOSE-1")
 async def closing(context: CheckContext) -> None:
     started = await context.start()
-    one = await context.must("episodes/close", episode=started["episode"])
-    info = read("episodes/close", one).info
+    closed = await context.must("episodes/close", episode=started["episode"])
+    info = read("episodes/close", closed).info
     expect_equal((info.status, info.end_reason), ("truncated", "closed"), "the end")
     again = (await context.must("episodes/close", episode=started["episode"]))["info"]
     expect_equal((again["status"], again["endReason"]), ("truncated", "closed"), "the end after a second close")
@@ -240,20 +244,20 @@ async def time_limits(context: CheckContext) -> None:
 
 
 async def _comes_to(context: CheckContext, episode: str, end: tuple[str, str], pauses: tuple[float, ...]) -> None:
-    found: tuple[Any, Any] = ("", "")
+    reached: tuple[Any, Any] = ("", "")
     for pause in pauses:
         await asyncio.sleep(pause)
         reply = await context.ask("episodes/get", episode=episode)
         if reply.code == 4044 and end[0] == "closed":
             return
         info = (reply.result or {}).get("info", {})
-        found = (info.get("status"), info.get("endReason"))
-        if found == end:
+        reached = (info.get("status"), info.get("endReason"))
+        if reached == end:
             reward = info.get("reward")
             if reward is not None and end[1] == "expired":
                 expect_equal(reward["value"], None, "the reward of an episode that expired")
             return
-    expect_equal(found, end, f"the end of an episode with a limit of 0.2 s, {sum(pauses):g} s later")
+    expect_equal(reached, end, f"the end of an episode with a limit of 0.2 s, {sum(pauses):g} s later")
 
 
 @suite.check(
@@ -287,8 +291,8 @@ async def forks(context: CheckContext) -> None:
     module=Module.GROUP_SCORING,
 )
 async def group_scores(context: CheckContext) -> None:
-    group, other = await context.start_group(2), await context.start_group(1)
-    episodes = [one["episode"] for one in group["episodes"]]
+    group, foreign = await context.start_group(2), await context.start_group(1)
+    episodes = [started["episode"] for started in group["episodes"]]
     message = {"role": "assistant", "content": [{"type": "text", "text": "x"}]}
     candidates = {episode: {"messages": [message]} for episode in episodes}
     params = {"group": group["group"], "candidates": candidates, "key": new_key()}
@@ -301,5 +305,5 @@ async def group_scores(context: CheckContext) -> None:
     read("groups/score", scored)
     expect_equal(sorted(scored["rewards"]), sorted(episodes), "scored episodes")
     expect_equal(await context.must("groups/score", **params), scored, "the scores, requested again")
-    stranger = {other["episodes"][0]["episode"]: {"messages": [message]}}
+    stranger = {foreign["episodes"][0]["episode"]: {"messages": [message]}}
     await context.refused((4044, 4045), "groups/score", **{**params, "candidates": stranger, "key": new_key()})

@@ -14,10 +14,12 @@ suite = Suite()
 @suite.check("a start repeated under its key starts no new episode", "KEY-2", "KEEP-1", negative=True)
 async def start_once(context: CheckContext) -> None:
     key = new_key()
-    one, two = await asyncio.gather(context.start_group(2, key=key), context.start_group(2, key=key))
-    three = await context.start_group(2, key=key)
-    for again in (two, three):
-        expect_equal([x["episode"] for x in again["episodes"]], [x["episode"] for x in one["episodes"]], "the repeat")
+    original, repeat = await asyncio.gather(context.start_group(2, key=key), context.start_group(2, key=key))
+    third = await context.start_group(2, key=key)
+    for again in (repeat, third):
+        expect_equal(
+            [x["episode"] for x in again["episodes"]], [x["episode"] for x in original["episodes"]], "the repeat"
+        )
 
 
 @suite.check("a start's key with other params is refused", "KEY-4", negative=True)
@@ -44,12 +46,12 @@ async def step_once(context: CheckContext) -> None:
 async def step_again_after_the_end(context: CheckContext) -> None:
     started = await context.start()
     episode, key = started["episode"], new_key()
-    first = await context.step(episode, 1, NO_TOOL, key)
-    if first.result is None:
-        raise ConformanceFailure(f"step 1 failed with {first.code}: {first.message}")
+    original = await context.step(episode, 1, NO_TOOL, key)
+    if original.result is None:
+        raise ConformanceFailure(f"step 1 failed with {original.code}: {original.message}")
     await context.must("episodes/grade", episode=episode, answer="x", key=new_key())
     again = await context.step(episode, 1, NO_TOOL, key)
-    expect_equal(again.result, first.result, "step 1, repeated after the end")
+    expect_equal(again.result, original.result, "step 1, repeated after the end")
 
 
 @suite.check("a step that skips a number is refused, and the error names the expected number", "STEP-2", negative=True)
@@ -79,8 +81,8 @@ async def step_key(context: CheckContext) -> None:
     key = new_key()
     await context.step(episode, 1, NO_TOOL, key)
     params = {"episode": episode, "step": 1, "tool": NO_TOOL[0], "arguments": {}, "key": key}
-    for other in ({"tool": "another tool"}, {"arguments": {"x": 1}}, {"step": 2}):
-        await context.refused(4092, "episodes/step", **{**params, **other})
+    for change in ({"tool": "another tool"}, {"arguments": {"x": 1}}, {"step": 2}):
+        await context.refused(4092, "episodes/step", **{**params, **change})
 
 
 @suite.check("a step's key with another turn is refused", "TURN-4", module=Module.TURNS, negative=True)
@@ -88,8 +90,8 @@ async def turn_key(context: CheckContext) -> None:
     episode = (await context.start())["episode"]
     params = {"episode": episode, "step": 1, "tool": NO_TOOL[0], "arguments": {}, "key": new_key()}
     await context.must("episodes/step", **params, turn={"number": 1})
-    for other in ({"turn": {"number": 2}}, {"turn": {"number": 1, "last": False}}, {}):
-        await context.refused(4092, "episodes/step", **params, **other)
+    for change in ({"turn": {"number": 2}}, {"turn": {"number": 1, "last": False}}, {}):
+        await context.refused(4092, "episodes/step", **params, **change)
 
 
 @suite.check(
@@ -103,9 +105,9 @@ async def turns_over(context: CheckContext) -> None:
     episode = (await context.start())["episode"]
     step = {"episode": episode, "tool": NO_TOOL[0], "arguments": {}}
     marks = ({"number": 2, "last": False}, {"number": 2}, {"number": 4})
-    for number, mark in enumerate(marks, start=1):
-        await context.must("episodes/step", **step, step=number, turn=mark, key=new_key())
-        for over in (1, 2) if mark.get("last", True) else (1,):
+    for number, turn_mark in enumerate(marks, start=1):
+        await context.must("episodes/step", **step, step=number, turn=turn_mark, key=new_key())
+        for over in (1, 2) if turn_mark.get("last", True) else (1,):
             turn = {"number": over}
             await context.refused(-32602, "episodes/step", **step, step=number + 1, turn=turn, key=new_key())
     expect_equal(await context.count_steps(episode), len(marks), "steps after the refusals")
@@ -126,12 +128,12 @@ async def keys_apart(context: CheckContext) -> None:
 async def grade_once(context: CheckContext) -> None:
     started = await context.start()
     params = {"episode": started["episode"], "answer": "an answer", "key": new_key()}
-    one, two = await asyncio.gather(*(context.ask("episodes/grade", **params) for _ in range(2)))
-    if one.result is None:
-        raise ConformanceFailure(f"episodes/grade failed with {one.code}: {one.message}")
-    three = await context.ask("episodes/grade", **params)
-    for again in (two, three):
-        expect_equal((again.result, again.code), (one.result, one.code), "the repeated grade")
+    original, repeat = await asyncio.gather(*(context.ask("episodes/grade", **params) for _ in range(2)))
+    if original.result is None:
+        raise ConformanceFailure(f"episodes/grade failed with {original.code}: {original.message}")
+    third = await context.ask("episodes/grade", **params)
+    for again in (repeat, third):
+        expect_equal((again.result, again.code), (original.result, original.code), "the repeated grade")
     log = await context.must("episodes/rewards", episode=started["episode"])
     grades = [entry for entry in log["entries"] if entry["source"] == "grade"]
     expect(len(grades) <= 1, f"one answer was graded {len(grades)} times")
@@ -149,7 +151,7 @@ async def fork_once(context: CheckContext) -> None:
     if not context.target.environment.get("forkable"):
         raise NotApplicable("the environment is not forkable")
     params = {"episode": (await context.start())["episode"], "key": new_key()}
-    one, two = await context.must("episodes/fork", **params), await context.must("episodes/fork", **params)
-    for fork in (one, two):
+    original, repeat = await context.must("episodes/fork", **params), await context.must("episodes/fork", **params)
+    for fork in (original, repeat):
         context.remember_episode(fork["episode"]["episode"])
-    expect_equal(two["episode"]["episode"], one["episode"]["episode"], "the repeated fork")
+    expect_equal(repeat["episode"]["episode"], original["episode"]["episode"], "the repeated fork")

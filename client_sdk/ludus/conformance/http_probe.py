@@ -55,9 +55,9 @@ class Transcript:
             self.wires.add(wire)
         for private in self.private:
             for form in (private, json.dumps(private)[1:-1]):
-                place = text.find(form)
-                if place >= 0:
-                    self.leaks.setdefault(wire, f"{text[max(0, place - 60) : place]}[private text]")
+                start = text.find(form)
+                if start >= 0:
+                    self.leaks.setdefault(wire, f"{text[max(0, start - 60) : start]}[private text]")
 
     def code(self, wire: str, code: Any, message: str) -> None:
         """Record the code and the message of an error."""
@@ -100,9 +100,9 @@ class HttpProbe:
     ) -> Answer:
         """Send one HTTP request; a body that is not bytes is sent as JSON."""
         data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
-        sent = {**({} if data is None else {"Content-Type": "application/json"}), **(headers or {})}
+        all_headers = {**({} if data is None else {"Content-Type": "application/json"}), **(headers or {})}
         async with self.http.request(
-            method, self.url + path, data=data, headers=sent, allow_redirects=False
+            method, self.url + path, data=data, headers=all_headers, allow_redirects=False
         ) as response:
             upgraded = response.status == 101
             text = "" if upgraded else await response.text(errors="replace")
@@ -128,14 +128,14 @@ class HttpProbe:
         """
         method = body.get("method") if isinstance(body, dict) else None
         modern = {"Mcp-Method": method if isinstance(method, str) else "none"} if revision == MODERN else {}
-        sent = {
+        all_headers = {
             "Accept": "application/json, text/event-stream",
             "MCP-Protocol-Version": revision,
             **modern,
             **({"Mcp-Name": name} if name is not None and revision == MODERN else {}),
             **(headers or {}),
         }
-        answer = await self.ask(wire, "POST", path, headers=sent, body=body)
+        answer = await self.ask(wire, "POST", path, headers=all_headers, body=body)
         text = answer.text
         if answer.content_type == "text/event-stream":
             lines = [line[5:].strip() for line in split_lines(text) if line.startswith("data:") and line[5:].strip()]
@@ -147,7 +147,7 @@ class HttpProbe:
 
     async def upgrade(self, token: str | None, **headers: str) -> Answer:
         """Request a channel, and disconnect as soon as it opens; header names are written with `_` for `-`."""
-        sent = {
+        all_headers = {
             "Connection": "Upgrade",
             "Upgrade": "websocket",
             "Sec-WebSocket-Version": "13",
@@ -156,7 +156,7 @@ class HttpProbe:
             **bearer(token),
             **{name.replace("_", "-"): value for name, value in headers.items()},
         }
-        return await self.ask("channel", "GET", CHANNEL_PATH, headers={k: v for k, v in sent.items() if v})
+        return await self.ask("channel", "GET", CHANNEL_PATH, headers={k: v for k, v in all_headers.items() if v})
 
     @asynccontextmanager
     async def channel(self, token: str | None) -> AsyncIterator[Pipe]:

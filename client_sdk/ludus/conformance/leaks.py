@@ -20,15 +20,15 @@ def find_leak(value: Any, path: str = "") -> str | None:
     """Return the path of a key that reveals more than an agent may know; None if a reply has no such key."""
     if isinstance(value, Mapping):
         for key, inner in value.items():
-            here = f"{path}.{key}"
+            location = f"{path}.{key}"
             if key in _TELLING or str(key).startswith("dev.ludus/"):
-                return here
-            if found := find_leak(inner, here):
-                return found
+                return location
+            if leak := find_leak(inner, location):
+                return leak
     elif isinstance(value, list):
         for position, inner in enumerate(value):
-            if found := find_leak(inner, f"{path}[{position}]"):
-                return found
+            if leak := find_leak(inner, f"{path}[{position}]"):
+                return leak
     return None
 
 
@@ -41,16 +41,16 @@ def find_private(value: Any, hidden: Mapping[str, Any], path: str = "") -> str |
         path: where the value is.
     """
     for name, secret in hidden.items():
-        same = secret.items() <= value.items() if isinstance(secret, dict) and isinstance(value, dict) else False
-        if same or (not isinstance(secret, dict) and type(value) is type(secret) and value == secret):
+        matches = secret.items() <= value.items() if isinstance(secret, dict) and isinstance(value, dict) else False
+        if matches or (not isinstance(secret, dict) and type(value) is type(secret) and value == secret):
             return f"{path}, which holds {name},"
     if isinstance(value, Mapping):
         inside = [(f"{path}.{key}", inner) for key, inner in value.items()]
     else:
         inside = [(f"{path}[{index}]", inner) for index, inner in enumerate(value if isinstance(value, list) else ())]
-    for here, inner in inside:
-        if found := find_private(inner, hidden, here):
-            return found
+    for location, inner in inside:
+        if leak := find_private(inner, hidden, location):
+            return leak
     return None
 
 

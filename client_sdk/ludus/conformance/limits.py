@@ -31,15 +31,15 @@ async def unknown_limit(context: CheckContext) -> None:
 
 @suite.check("a long observation is cut off, with a marker that says how much is missing", "LIM-4", "START-9")
 async def observation_cut(context: CheckContext) -> None:
-    whole = await _mistaken(context)
-    if len(whole) <= _CHARS:
+    full_text = await _mistaken(context)
+    if len(full_text) <= _CHARS:
         raise NotApplicable(f"no observation of more than {_CHARS} characters was found")
     short = await _mistaken(context, observationChars=_CHARS)
-    expect_equal(short[:_CHARS], whole[:_CHARS], f"the first {_CHARS} characters of an observation that is cut off")
+    expect_equal(short[:_CHARS], full_text[:_CHARS], f"the first {_CHARS} characters of an observation that is cut off")
     marker = short[_CHARS:]
     expect(
-        len(marker) <= _MARKER_CHARS and marker != whole[_CHARS:],
-        f"an observation of {len(whole)} characters is not cut off by `observationChars` of {_CHARS}",
+        len(marker) <= _MARKER_CHARS and marker != full_text[_CHARS:],
+        f"an observation of {len(full_text)} characters is not cut off by `observationChars` of {_CHARS}",
     )
     expect(marker.strip(), "an observation that is cut off has no marker")
     expect(re.search(r"\d", marker), f"the marker does not say how much is missing: {marker!r}")

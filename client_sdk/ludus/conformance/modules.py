@@ -22,14 +22,16 @@ _VALUES: Final[Mapping[tuple[str, str], Any]] = {
 }
 """For fields of params that belong to a module, a value that is not the default."""
 
-_TESTED: Final = _VALUES.keys() | {one for one in FIELD_MODULES if one[0] in ("StartedEpisode", "EnvironmentInfo")}
+_TESTED: Final = _VALUES.keys() | {
+    field for field in FIELD_MODULES if field[0] in ("StartedEpisode", "EnvironmentInfo")
+}
 """The fields that the check sends, or finds in the results that it has."""
 
 
 @suite.check("methods and fields of modules that the server does not announce are refused", "NEG-17", negative=True)
 async def unannounced(context: CheckContext) -> None:
     methods = [name for name, module in METHOD_MODULES.items() if not context.offers(module)]
-    fields = [place for place, module in FIELD_MODULES.items() if place in _TESTED and not context.offers(module)]
+    fields = [field for field, module in FIELD_MODULES.items() if field in _TESTED and not context.offers(module)]
     if not methods and not fields:
         raise NotApplicable("the server announces every module that has methods or fields")
     for method in methods:

@@ -32,10 +32,10 @@ async def settings_of(context: CheckContext, *, legacy: bool) -> Any:
     client = host(context, legacy=legacy)
     if legacy:
         await client.ask("tools/list")
-        found = client.handshake or {}
+        handshake = client.handshake or {}
     else:
-        found = (await client.ask("server/discover")).result or {}
-    return found.get("capabilities", {}).get("experimental" if legacy else "extensions", {}).get(EXTENSION_ID)
+        handshake = (await client.ask("server/discover")).result or {}
+    return handshake.get("capabilities", {}).get("experimental" if legacy else "extensions", {}).get(EXTENSION_ID)
 
 
 @suite.check("server/discover announces the extension and its version", "NEG-1", "NEG-3", "NEG-8")
@@ -50,10 +50,10 @@ async def modules(context: CheckContext) -> None:
     settings = await settings_of(context, legacy=False)
     if not isinstance(settings, dict):
         raise ConformanceFailure(f"capabilities.extensions has no {EXTENSION_ID!r} in server/discover")
-    found = settings.get("modules")
-    if not isinstance(found, dict):
-        raise ConformanceFailure(f"`modules` in the settings is {short(found)}, expected an object")
-    for name, value in found.items():
+    announced = settings.get("modules")
+    if not isinstance(announced, dict):
+        raise ConformanceFailure(f"`modules` in the settings is {short(announced)}, expected an object")
+    for name, value in announced.items():
         expect(isinstance(value, dict), f"the settings of the module {name!r} are {short(value)}, expected an object")
     try:
         Settings.model_validate(settings)
@@ -84,11 +84,11 @@ async def initialize(context: CheckContext) -> None:
 @suite.check("a request that does not declare the extension in this version gets -32021", "NEG-6", negative=True)
 async def undeclared(context: CheckContext) -> None:
     nothing = envelope(extension=False)
-    other = {"extensions": {EXTENSION_ID: {"version": "99.9"}}}
+    other_version = {"extensions": {EXTENSION_ID: {"version": "99.9"}}}
     for declared in (
         nothing,
         {**nothing, EXTENSION_ID: {}},
-        {**nothing, "io.modelcontextprotocol/clientCapabilities": other},
+        {**nothing, "io.modelcontextprotocol/clientCapabilities": other_version},
     ):
         for method in ("environments/list", "episodes/start"):
             params: dict[str, Any] = {"_meta": declared}
@@ -98,8 +98,8 @@ async def undeclared(context: CheckContext) -> None:
             value, _ = await context.probe.mcp("mcp", CONTROL_PATH, body, headers=bearer(context.token))
             error = value.get("error") if isinstance(value, dict) else None
             if not isinstance(error, dict):
-                what = "which declares another version" if "99.9" in str(declared) else "which does not declare it"
-                raise ConformanceFailure(f"{method} was answered to a request {what}")
+                caller = "which declares another version" if "99.9" in str(declared) else "which does not declare it"
+                raise ConformanceFailure(f"{method} was answered to a request {caller}")
             expect_equal(error.get("code"), -32021, f"the code for {method} without a declaration")
 
 
@@ -109,7 +109,9 @@ async def undeclared(context: CheckContext) -> None:
 async def legacy(context: CheckContext) -> None:
     old = context.through("legacy")
     listed = await old.must("environments/list")
-    expect(context.name in {one["name"] for one in listed["environments"]}, "the environment is not listed")
+    expect(
+        context.name in {environment["name"] for environment in listed["environments"]}, "the environment is not listed"
+    )
     started = await old.start()
     reply = await old.step(started["episode"], 1, NO_TOOL)
     if reply.result is None:
@@ -148,8 +150,8 @@ async def start_tool(context: CheckContext) -> None:
     client = host(context)
     tools = {tool["name"]: tool for tool in ((await client.ask("tools/list")).result or {}).get("tools", ())}
     expect("start_episode" in tools, "tools/list of the control endpoint has no start_episode")
-    known = tools["start_episode"]["inputSchema"].get("properties", {})
-    arguments = {name: value for name, value in context.place.items() if name in known}
+    properties = tools["start_episode"]["inputSchema"].get("properties", {})
+    arguments = {name: value for name, value in context.place.items() if name in properties}
     reply = await client.call("start_episode", arguments)
     if reply.result is None or reply.result.get("isError"):
         raise ConformanceFailure(f"start_episode with {arguments} failed: {reply.message or reply.result}")
@@ -158,15 +160,15 @@ async def start_tool(context: CheckContext) -> None:
     for episode in re.findall(r"\be_(?:[a-z0-9]{1,16}\.)?[\w-]+", text):
         context.remember_episode(episode)
     if not context.offers(Module.PLAY):
-        others = [name for name in tools if name != "start_episode" and name in text]
+        unnamed = [name for name in tools if name != "start_episode" and name in text]
         expect(
-            others, "start_episode names no tool that calls the episode's tools, and the server has no agent endpoint"
+            unnamed, "start_episode names no tool that calls the episode's tools, and the server has no agent endpoint"
         )
         return
-    found = _PLAY_PATH.search(text)
-    if found is None:
+    path = _PLAY_PATH.search(text)
+    if path is None:
         raise ConformanceFailure("the text of start_episode does not hold the path of the agent endpoint")
-    agent = context.stock(found[0])
+    agent = context.stock(path[0])
     expect((await agent.ask("tools/list")).result is not None, "the path that start_episode returns does not work")
 
 
@@ -182,33 +184,35 @@ async def no_reward(context: CheckContext) -> None:
     started = await context.start()
     calls = [context.some_call(started, index) for index in range(len(started["tools"]))] if started["tools"] else []
     # The standard defines no tool that steps an episode for its host; if there is one, it takes these arguments.
-    stepping = [one for one in listed if set(one["inputSchema"].get("properties", {})) == _STEP_ARGUMENTS]
+    stepping = [tool for tool in listed if set(tool["inputSchema"].get("properties", {})) == _STEP_ARGUMENTS]
     if not stepping or not calls:
         raise NotApplicable("the endpoint has no tool that calls an episode's tools")
     for tool in stepping:
         for name, arguments in calls:
-            given = {"episode": started["episode"], "tool": name, "arguments": arguments}
-            reply = await client.call(tool["name"], given)
-            where = find_leak(reply.raw) or find_private(around(reply.whole), hidden_of(started), "the result")
-            expect(where is None, f"the result of {tool['name']} shows at {where} what only trainers may see")
+            step = {"episode": started["episode"], "tool": name, "arguments": arguments}
+            reply = await client.call(tool["name"], step)
+            leak = find_leak(reply.raw) or find_private(around(reply.whole), hidden_of(started), "the result")
+            expect(leak is None, f"the result of {tool['name']} shows at {leak} what only trainers may see")
             expect("structuredContent" not in (reply.result or {}), f"{tool['name']} returns structuredContent")
 
 
 @suite.check("the control endpoint lists the same tools to all clients", "NEG-12", module=Module.START_TOOL)
 async def same_tools(context: CheckContext) -> None:
-    seen: list[list[tuple[str, str]]] = []
+    listings: list[list[tuple[str, str]]] = []
     for legacy, declares in ((False, False), (False, True), (context.offers(Module.INITIALIZE), False)):
-        if len(seen) == 2:
+        if len(listings) == 2:
             await context.start()
         listed = (await host(context, legacy=legacy, declares=declares).ask("tools/list")).result or {}
-        seen.append(sorted((tool["name"], json.dumps(tool["inputSchema"], sort_keys=True)) for tool in listed["tools"]))
-    expect(seen[0] == seen[1], "a client that declares the extension sees other tools")
-    expect(seen[0] == seen[2], "a client with a running episode, or of another MCP revision, sees other tools")
+        listings.append(
+            sorted((tool["name"], json.dumps(tool["inputSchema"], sort_keys=True)) for tool in listed["tools"])
+        )
+    expect(listings[0] == listings[1], "a client that declares the extension sees other tools")
+    expect(listings[0] == listings[2], "a client with a running episode, or of another MCP revision, sees other tools")
 
 
 @suite.check("the endpoint answers initialize and names its server", "NEG-18", module=Module.INITIALIZE)
 async def handshake(context: CheckContext) -> None:
     client = host(context, legacy=True)
     await client.ask("tools/list")
-    found = client.handshake or {}
-    expect(isinstance(found.get("serverInfo"), dict), f"initialize of {CLIENT['name']} has no serverInfo in its reply")
+    reply = client.handshake or {}
+    expect(isinstance(reply.get("serverInfo"), dict), f"initialize of {CLIENT['name']} has no serverInfo in its reply")

@@ -39,8 +39,8 @@ async def environments(context: CheckContext) -> None:
     expect(status == 200 and isinstance(names, list), f"list_environments answered {status} {names}")
     expect(context.name in names, f"{context.name} is not among the environments {names}")
     if context.target.controls:
-        wanted = [one["name"] for one in (await context.must("environments/list"))["environments"]]
-        expect_equal(sorted(names), sorted(wanted), "environments over ORS, compared with environments/list")
+        expected = [environment["name"] for environment in (await context.must("environments/list"))["environments"]]
+        expect_equal(sorted(names), sorted(expected), "environments over ORS, compared with environments/list")
 
 
 @suite.check("tools and splits are listed with ORS's keys", "ORS-1")
@@ -85,23 +85,23 @@ async def test_tasks(context: CheckContext) -> None:
 
 @suite.check("a session is one episode, from create to delete", "ORS-4")
 async def session(context: CheckContext) -> None:
-    one = await open_session(context)
-    status, prompt = await one.send("GET", "/{env}/prompt")
+    session = await open_session(context)
+    status, prompt = await session.send("GET", "/{env}/prompt")
     expect(status == 200 and isinstance(prompt, list) and prompt, f"prompt answered {status} {prompt}")
-    await one.tools()
-    expect_equal((await one.send("POST", "/ping"))[0], 200, "the status of ping")
+    await session.tools()
+    expect_equal((await session.send("POST", "/ping"))[0], 200, "the status of ping")
     for _ in range(2):
-        expect_equal((await one.delete())[0], 200, "the status of delete, and of delete again")
-    status, _ = await one.send("GET", "/{env}/prompt")
+        expect_equal((await session.delete())[0], 200, "the status of delete, and of delete again")
+    status, _ = await session.send("GET", "/{env}/prompt")
     expect(status in (404, 410), f"the prompt of a deleted session got the status {status}")
 
 
 @suite.check("a call's first event is its task_id, and its last event a complete output", "ORS-6", "ORS-7", "ORS-8")
 async def calls(context: CheckContext) -> None:
-    one = await open_session(context)
+    session = await open_session(context)
     outputs = 0
     for index in range(3):
-        events = await one.call(*await some_call(context, one, index))
+        events = await session.call(*await some_call(context, session, index))
         expect_equal(events[0][0], "task_id", "the first event of a call")
         if events[-1][0] == "error":
             break
@@ -121,28 +121,30 @@ async def calls(context: CheckContext) -> None:
 
 @suite.check("a result can be requested again by its task_id without another step", "ORS-10", negative=True)
 async def resume(context: CheckContext) -> None:
-    one = await open_session(context)
-    tool, arguments = await some_call(context, one)
-    events = await one.call(tool, arguments)
-    again = await one.call(tool, arguments, task_id=dict(events)["task_id"])
+    session = await open_session(context)
+    tool, arguments = await some_call(context, session)
+    events = await session.call(tool, arguments)
+    again = await session.call(tool, arguments, task_id=dict(events)["task_id"])
     expect_equal(again, events, "the result, requested again")
 
 
 @suite.check("a task_id works only in its own session", "ORS-10", "ORS-5", negative=True, profile=True)
 async def foreign_task_id(context: CheckContext) -> None:
-    one, two = await open_session(context), await open_session(context)
-    tool, arguments = await some_call(context, one)
-    task_id = dict(await one.call(tool, arguments))["task_id"]
-    status, events = await two.send("POST", "/{env}/call", {"name": tool, "input": arguments, "task_id": task_id})
+    session, other_session = await open_session(context), await open_session(context)
+    tool, arguments = await some_call(context, session)
+    task_id = dict(await session.call(tool, arguments))["task_id"]
+    status, events = await other_session.send(
+        "POST", "/{env}/call", {"name": tool, "input": arguments, "task_id": task_id}
+    )
     delivered = isinstance(events, list) and events[-1][0] == "end"
     expect(not delivered and status != 500, "a session got the result of another session's task_id")
 
 
 @suite.check("a call equal to one whose reply has arrived is a new step", "ORS-16", profile=True)
 async def equal_calls(context: CheckContext) -> None:
-    one = await open_session(context)
-    tool, arguments = await some_call(context, one)
-    ids = [dict(await one.call(tool, arguments)).get("task_id") for _ in range(2)]
+    session = await open_session(context)
+    tool, arguments = await some_call(context, session)
+    ids = [dict(await session.call(tool, arguments)).get("task_id") for _ in range(2)]
     expect(None not in ids and ids[0] != ids[1], f"two equal calls have the task_ids {ids}, expected different ones")
 
 
@@ -150,28 +152,31 @@ async def equal_calls(context: CheckContext) -> None:
 async def other_environment(context: CheckContext) -> None:
     status, names = await request(context.probe, "GET", "/list_environments", None, bearer(context.token))
     expect(status == 200 and isinstance(names, list), f"list_environments answered {status} {names}")
-    others = [name for name in names if name != context.name]
-    if not others:
+    other_names = [name for name in names if name != context.name]
+    if not other_names:
         raise NotApplicable("the server has one environment")
-    one = await open_session(context)
-    tool, arguments = await some_call(context, one)
+    session = await open_session(context)
+    tool, arguments = await some_call(context, session)
     for method, path, body in (
         ("GET", "prompt", None),
         ("GET", "task_tools", None),
         ("POST", "call", {"name": tool, "input": arguments}),
     ):
-        status, _ = await one.send(method, f"/{others[0]}/{path}", body)
+        status, _ = await session.send(method, f"/{other_names[0]}/{path}", body)
         expect(
-            400 <= status < 500, f"{method} /{others[0]}/{path} for a session of {context.name} got the status {status}"
+            400 <= status < 500,
+            f"{method} /{other_names[0]}/{path} for a session of {context.name} got the status {status}",
         )
-    expect_equal((await one.send("GET", "/{env}/prompt"))[0], 200, "the status of the prompt under the session's path")
+    expect_equal(
+        (await session.send("GET", "/{env}/prompt"))[0], 200, "the status of the prompt under the session's path"
+    )
 
 
 @suite.check("large results arrive complete although clients strip white space", "ORS-12", "CONT-4", profile=True)
 async def large_results(context: CheckContext) -> None:
-    one = await open_session(context)
+    session = await open_session(context)
     name = "x" + " " * _LONG + "y"
-    events = await one.call(name, {})
+    events = await session.call(name, {})
     parts = [data for event, data in events if event in ("chunk", "end", "error")]
     if sum(map(len, parts)) < _LONG:
         raise NotApplicable("no tool returned a large result")
@@ -182,14 +187,14 @@ async def large_results(context: CheckContext) -> None:
 
 @suite.check("unknown tools and wrong input are reported, and the session continues", "ORS-9", negative=True)
 async def mistakes(context: CheckContext) -> None:
-    one = await open_session(context)
+    session = await open_session(context)
     for _ in range(2):
-        result = result_of(await one.call("no_such_tool", {}))
+        result = result_of(await session.call("no_such_tool", {}))
         expect_equal(result.get("ok"), False, "`ok` for an unknown tool")
         expect("is not a valid tool" in result.get("error", ""), "the text by which clients detect an unknown tool")
-    wrong = [tool for tool in await one.tools() if tool["inputSchema"].get("required")]
+    wrong = [tool for tool in await session.tools() if tool["inputSchema"].get("required")]
     if wrong:
-        result = result_of(await one.call(wrong[0]["name"], {}))
+        result = result_of(await session.call(wrong[0]["name"], {}))
         expect_equal(result.get("ok"), False, "`ok` for a call without its arguments")
 
 
@@ -204,9 +209,9 @@ async def refusals(context: CheckContext) -> None:
     if not isinstance(body, dict) or not isinstance(body.get("detail"), list):
         raise ConformanceFailure("a validation error has no list under `detail`, as FastAPI's has")
     expect_equal((await post(context, "tasks", split=new_key()))[0], 400, "the status for an unknown split")
-    one = OrsSession(context.probe, context.name, str(uuid.uuid4()), bearer(context.token))
-    context.at_end(one.delete)
-    status, _ = await one.send("POST", "/create", {"env_name": "no such environment", "split": "x", "index": 0})
+    session = OrsSession(context.probe, context.name, str(uuid.uuid4()), bearer(context.token))
+    context.at_end(session.delete)
+    status, _ = await session.send("POST", "/create", {"env_name": "no such environment", "split": "x", "index": 0})
     expect_equal(status, 404, "the status of create for an unknown environment")
 
 
@@ -214,15 +219,15 @@ async def refusals(context: CheckContext) -> None:
 async def final_answer(context: CheckContext) -> None:
     if not context.target.environment.get("gradable"):
         raise NotApplicable("the environment does not grade answers")
-    one = await open_session(context)
-    expect(SUBMIT_TOOL in {tool["name"] for tool in await one.tools()}, f"{SUBMIT_TOOL} is not among the tools")
-    terminal = (await one.send("GET", "/{env}/task_tools"))[1].get("terminal_tool") or {}
+    session = await open_session(context)
+    expect(SUBMIT_TOOL in {tool["name"] for tool in await session.tools()}, f"{SUBMIT_TOOL} is not among the tools")
+    terminal = (await session.send("GET", "/{env}/task_tools"))[1].get("terminal_tool") or {}
     expect_equal((terminal.get("name"), terminal.get("arg")), (SUBMIT_TOOL, "answer"), "terminal_tool")
-    result = result_of(await one.call(SUBMIT_TOOL, {"answer": "an answer"}))
+    result = result_of(await session.call(SUBMIT_TOOL, {"answer": "an answer"}))
     expect(result.get("ok") is True, f"{SUBMIT_TOOL} failed: {result.get('error')}")
     expect_equal(result["output"]["finished"], True, f"finished after {SUBMIT_TOOL}")
-    tool, arguments = await some_call(context, one)
-    late = await one.call(tool, arguments)
+    tool, arguments = await some_call(context, session)
+    late = await session.call(tool, arguments)
     expect(late[-1][0] == "error" or not result_of(late).get("ok"), "a call after the end was answered like any other")
 
 
@@ -230,22 +235,23 @@ async def final_answer(context: CheckContext) -> None:
     "fields that ORS does not define are sent only to clients that request them", "ORS-14", negative=True, profile=True
 )
 async def extension(context: CheckContext) -> None:
-    one = await open_session(context)
-    tool, arguments = await some_call(context, one)
+    session = await open_session(context)
+    tool, arguments = await some_call(context, session)
     answers = {
         "version": (await request(context.probe, "GET", "/version", None, bearer(context.token)))[1],
         "tools": (await get(context, "tools"))[1],
         "task": (await post(context, "task", split=context.target.split, index=0))[1],
-        "task_tools": (await one.send("GET", "/{env}/task_tools"))[1],
+        "task_tools": (await session.send("GET", "/{env}/task_tools"))[1],
         "a refusal": (await stranger(context).send("GET", "/{env}/prompt"))[1],
     }
-    events = await one.call(tool, arguments)
+    events = await session.call(tool, arguments)
     expect("ludus" not in dict(events), "the reply to a call has an event `ludus`")
     if events[-1][0] == "end":
         answers["a call"] = result_of(events)
-    for what, answer in answers.items():
+    for endpoint, answer in answers.items():
         expect(
-            "ludus" not in (answer or {}), f"the reply to {what} has a field `ludus`, which the client did not request"
+            "ludus" not in (answer or {}),
+            f"the reply to {endpoint} has a field `ludus`, which the client did not request",
         )
 
 
@@ -258,11 +264,11 @@ async def extension(context: CheckContext) -> None:
 )
 async def secrets(context: CheckContext) -> None:
     secret, refused = f"secret-{new_key()}", 0
-    one = stranger(context)
-    context.at_end(one.delete)
+    session = stranger(context)
+    context.at_end(session.delete)
     body = {"env_name": context.name, "split": context.target.split, "index": 0}
     for wrong in ({"secrets": {"A": [secret]}}, {"secrets": {"A": secret}, "seed": "none"}, {"secrets": [secret]}):
-        status, answer = await one.send("POST", "/create", {**body, **wrong})
+        status, answer = await session.send("POST", "/create", {**body, **wrong})
         if status == 200:
             break
         refused += 1
@@ -276,9 +282,9 @@ async def secrets(context: CheckContext) -> None:
 @suite.check("tasks, sessions and calls require a token", "ORS-2", module=Module.TOKENS, negative=True)
 async def no_token(context: CheckContext) -> None:
     needed(context.target.token, "--token")
-    one = await open_session(context)
+    session = await open_session(context)
     for headers in ({}, {"Authorization": f"Bearer {WRONG_TOKEN}"}, {"X-API-Key": WRONG_TOKEN}):
-        other = one.seen_by(headers)
+        intruder = session.seen_by(headers)
         for method, path, body in (
             ("POST", "/{env}/tasks", {"split": context.target.split}),
             ("POST", "/{env}/task", {"split": context.target.split, "index": 0}),
@@ -290,46 +296,46 @@ async def no_token(context: CheckContext) -> None:
             ("POST", "/ping", None),
             ("POST", "/delete", {}),
         ):
-            status, _ = await other.send(method, path, body)
+            status, _ = await intruder.send(method, path, body)
             expect(status == 401, f"{method} {path} without a valid token got the status {status}, expected 401")
 
 
 @suite.check("the token is also accepted as X-API-Key", "ORS-3", module=Module.TOKENS)
 async def api_key(context: CheckContext) -> None:
     token = needed(context.target.token, "--token")
-    one = await open_session(context, {"X-API-Key": token})
+    session = await open_session(context, {"X-API-Key": token})
     expect_equal(
-        (await one.send("GET", "/{env}/prompt"))[0], 200, "the status of a prompt that is requested with X-API-Key"
+        (await session.send("GET", "/{env}/prompt"))[0], 200, "the status of a prompt that is requested with X-API-Key"
     )
 
 
 @suite.check("another principal's session does not exist", "ORS-5", "CRED-5", module=Module.TOKENS, negative=True)
 async def other_principal(context: CheckContext) -> None:
     other_token = needed(context.target.other_token, "--other-token")
-    one = await open_session(context)
-    await one.tools()
-    other = one.seen_by(bearer(other_token))
+    session = await open_session(context)
+    await session.tools()
+    intruder = session.seen_by(bearer(other_token))
     for method, path, body in (
         ("GET", "/{env}/prompt", None),
         ("GET", "/{env}/task_tools", None),
         ("POST", "/{env}/call", {"name": "no_such_tool", "input": {}}),
         ("POST", "/ping", None),
     ):
-        status, _ = await other.send(method, path, body)
+        status, _ = await intruder.send(method, path, body)
         expect_equal(status, 404, f"the status of {method} {path} for another principal")
-    await other.delete()
-    expect_equal((await one.send("GET", "/{env}/prompt"))[0], 200, "the prompt after another principal's delete")
+    await intruder.delete()
+    expect_equal((await session.send("GET", "/{env}/prompt"))[0], 200, "the prompt after another principal's delete")
 
 
 @suite.check("a token without `rewards:read` opens no session", "ORS-2", module=Module.TOKENS, negative=True)
 async def scopes(context: CheckContext) -> None:
     headers = bearer(needed(context.target.limited_token, "--limited-token"))
     status, _ = await request(context.probe, "POST", "/create_session", {}, headers)
-    one = OrsSession(context.probe, context.name, str(uuid.uuid4()), headers)
-    context.at_end(one.delete)
+    session = OrsSession(context.probe, context.name, str(uuid.uuid4()), headers)
+    context.at_end(session.delete)
     body = {"env_name": context.name, "split": context.target.split, "index": 0}
-    created, _ = await one.send("POST", "/create", body)
-    called, _ = await one.send("POST", "/{env}/call", {"name": "no_such_tool", "input": {}})
+    created, _ = await session.send("POST", "/create", body)
+    called, _ = await session.send("POST", "/{env}/call", {"name": "no_such_tool", "input": {}})
     expect(403 in (status, created), f"create got the status {created}, expected 403")
     expect(called in (403, 404), f"a call got the status {called}, expected 403")
 

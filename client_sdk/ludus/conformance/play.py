@@ -66,12 +66,12 @@ async def tools(context: CheckContext) -> None:
     listed = {tool["name"]: tool for tool in ((await agent.ask("tools/list")).result or {}).get("tools", ())}
     submit = listed.pop(SUBMIT_TOOL, None)
     expect_equal(submit is not None, started["gradable"], f"whether {SUBMIT_TOOL} is listed")
-    tools = [(one["name"], one.get("description", ""), one["inputSchema"]) for one in listed.values()]
-    wanted = [(one["name"], one["description"], one["inputSchema"]) for one in started["tools"]]
-    expect_equal(sorted(tools, key=str), sorted(wanted, key=str), "tools of the agent endpoint")
+    tools = [(tool["name"], tool.get("description", ""), tool["inputSchema"]) for tool in listed.values()]
+    expected = [(tool["name"], tool["description"], tool["inputSchema"]) for tool in started["tools"]]
+    expect_equal(sorted(tools, key=str), sorted(expected, key=str), "tools of the agent endpoint")
     if submit is not None:
-        found = {name: one.get("type") for name, one in submit["inputSchema"].get("properties", {}).items()}
-        expect_equal(found, {"answer": "string"}, f"arguments of {SUBMIT_TOOL}")
+        types = {name: schema.get("type") for name, schema in submit["inputSchema"].get("properties", {}).items()}
+        expect_equal(types, {"answer": "string"}, f"arguments of {SUBMIT_TOOL}")
 
 
 @suite.check("the prompt is available as a prompt and as instructions", "PLAY-8")
@@ -81,8 +81,10 @@ async def prompt(context: CheckContext) -> None:
     listed = ((await agent.ask("prompts/list")).result or {}).get("prompts", ())
     expect_equal(len(listed), 1, "prompts of the agent endpoint")
     got = (await agent.ask("prompts/get", name=listed[0]["name"])).result or {}
-    given = [one["content"]["text"] for one in got.get("messages", ()) if one["content"]["type"] == "text"]
-    expect_equal("".join(given), "".join(texts), "the text of prompts/get")
+    shown_texts = [
+        message["content"]["text"] for message in got.get("messages", ()) if message["content"]["type"] == "text"
+    ]
+    expect_equal("".join(shown_texts), "".join(texts), "the text of prompts/get")
     for method, result in await _openings(context, started, agent):
         instructions = (result or {}).get("instructions") or ""
         for text in texts:
@@ -126,11 +128,11 @@ async def observation(context: CheckContext) -> None:
     for number in range(1, 4):
         call, key = context.some_call(started, number - 1), new_key()
         reply = await agent.call(*call, mark(number, key))
-        shown = reply.result
-        if shown is None:
+        result = reply.result
+        if result is None:
             break
         expect(
-            "structuredContent" not in shown or call[0] in described,
+            "structuredContent" not in result or call[0] in described,
             "a tool result has structuredContent, and the tool was listed without an outputSchema",
         )
         step = (await context.step(started["episode"], number, call, key)).result
@@ -141,41 +143,43 @@ async def observation(context: CheckContext) -> None:
         leak = find_private(around(reply.whole), hidden, "the result")
         expect(leak is None, f"{leak} contains what an agent must not see")
         compared = number
-        content = [_plain(block) for block in shown["content"]]
-        wanted = [_plain(block) for block in step["content"]]
-        expect_equal(content[: len(wanted)], wanted, f"content shown for step {number}, compared with the step's own")
+        content = [_plain(block) for block in result["content"]]
+        expected = [_plain(block) for block in step["content"]]
+        expect_equal(
+            content[: len(expected)], expected, f"content shown for step {number}, compared with the step's own"
+        )
         ended = step.get("endReason") is not None
         expect(
-            ended or len(content) == len(wanted),
-            f"step {number} shows more than its observation: {content[len(wanted) :]}",
+            ended or len(content) == len(expected),
+            f"step {number} shows more than its observation: {content[len(expected) :]}",
         )
         failed = step.get("error") is not None
         if call[0] in described and not failed:
-            failed = not _check_structured(shown, wanted, number)
-        expect("structuredContent" not in shown or not failed, f"step {number} failed and has structuredContent")
-        expect_equal(bool(shown.get("isError")), failed, f"isError of step {number}")
+            failed = not _check_structured(result, expected, number)
+        expect("structuredContent" not in result or not failed, f"step {number} failed and has structuredContent")
+        expect_equal(bool(result.get("isError")), failed, f"isError of step {number}")
         if ended:
             break
     require(compared, "no call got a result that could be compared with its step")
 
 
-def _check_structured(shown: Mapping[str, Any], content: list[dict[str, Any]], number: int) -> bool:
+def _check_structured(result: Mapping[str, Any], content: list[dict[str, Any]], number: int) -> bool:
     """Return whether the result of a tool with an output schema has structured content, which repeats its text.
 
     Raises:
         ConformanceFailure: the structured content holds something else than the text.
     """
-    if "structuredContent" not in shown:
+    if "structuredContent" not in result:
         return False
     texts = [block.get("text") for block in content]
     try:
         value = json.loads(texts[0] or "") if len(texts) == 1 else None
     except ValueError:
         value = None
-    structured = json.dumps(shown["structuredContent"], sort_keys=True)
+    structured = json.dumps(result["structuredContent"], sort_keys=True)
     allowed = [json.dumps(form, sort_keys=True) for form in (value, {"result": value})]
-    same = len(texts) == 1 and structured in allowed and (value is not None or texts == ["null"])
-    expect(same, f"structuredContent of step {number} is not the JSON of its text: {structured[:200]}")
+    matches = len(texts) == 1 and structured in allowed and (value is not None or texts == ["null"])
+    expect(matches, f"structuredContent of step {number} is not the JSON of its text: {structured[:200]}")
     return True
 
 
@@ -187,8 +191,8 @@ def _plain(block: Mapping[str, Any]) -> dict[str, Any]:
 async def no_reward(context: CheckContext) -> None:
     started, agent = await start_session(context)
     calls = [context.some_call(started, index) for index in range(len(started["tools"]))] if started["tools"] else []
-    first = calls[0] if calls else ("none", {})
-    calls += [("no such tool", {}), (first[0], {"no such argument": 1}), (SUBMIT_TOOL, {"answer": "x"}), first]
+    good_call = calls[0] if calls else ("none", {})
+    calls += [("no such tool", {}), (good_call[0], {"no such argument": 1}), (SUBMIT_TOOL, {"answer": "x"}), good_call]
     replies = [(f"reply to {tool}", await agent.call(tool, arguments)) for tool, arguments in calls]
     replies += [(method, await agent.ask(method)) for method in ("server/discover", "tools/list", "prompts/list")]
     for listed in (replies[-1][1].result or {}).get("prompts", ()):
@@ -196,14 +200,14 @@ async def no_reward(context: CheckContext) -> None:
     log = await context.must("episodes/rewards", episode=started["episode"])
     values = {float(entry["reward"]["value"]) for entry in log["entries"] if entry["reward"]["value"] is not None}
     hidden = hidden_of(started)
-    for what, reply in replies:
+    for subject, reply in replies:
         # `no_extension` checks the announced capabilities, and `tools` the schemas, which may name any argument.
         result = {key: value for key, value in reply.whole.items() if key not in ("capabilities", "tools")}
-        where = find_leak(result, what) or find_leak((reply.raw or {}).get("error"), what)
-        where = where or find_private(around(reply.whole), hidden, what)
-        expect(where is None, f"{where} contains what an agent must not see")
+        leak = find_leak(result, subject) or find_leak((reply.raw or {}).get("error"), subject)
+        leak = leak or find_private(around(reply.whole), hidden, subject)
+        expect(leak is None, f"{leak} contains what an agent must not see")
         rewards = values & set(numbers(reply.whole.get("_meta")))
-        expect(not rewards, f"`_meta` of the {what} contains {rewards}, which is a reward")
+        expect(not rewards, f"`_meta` of the {subject} contains {rewards}, which is a reward")
 
 
 @suite.check("every result says that it is complete", "NEG-8", "PLAY-1")
@@ -260,30 +264,30 @@ async def no_extension(context: CheckContext) -> None:
 
 @suite.check("a capability that is altered, truncated or invented is refused", "CRED-10", negative=True)
 async def forged(context: CheckContext) -> None:
-    (one, agent), (two, _) = await start_session(context), await start_session(context)
-    path: str = one["play"]["path"]
-    real, other = path.split("/")[2], two["play"]["path"].split("/")[2]
+    (session_a, agent), (session_b, _) = await start_session(context), await start_session(context)
+    path: str = session_a["play"]["path"]
+    real, foreign = path.split("/")[2], session_b["play"]["path"].split("/")[2]
     forgeries = {
         "shortened by four characters": real[:-4],
         "with an additional character": real + "A",
         "in the opposite letter case": real.swapcase(),
-        "which is the episode's id": one["episode"],
+        "which is the episode's id": session_a["episode"],
         "which is a word": "x",
     }
-    for place in (len(real) // 4, len(real) // 2, len(real) - 2, len(real) - 1):
-        change = "A" if real[place] != "A" else "B"
-        forgeries[f"altered at character {place}"] = real[:place] + change + real[place + 1 :]
-    if len(real) == len(other):
-        for place in (len(real) // 3, len(real) // 2, 2 * len(real) // 3):
-            forgeries[f"spliced from two at character {place}"] = real[:place] + other[place:]
-    for what, forgery in forgeries.items():
-        if forgery in (real, other):
+    for position in (len(real) // 4, len(real) // 2, len(real) - 2, len(real) - 1):
+        change = "A" if real[position] != "A" else "B"
+        forgeries[f"altered at character {position}"] = real[:position] + change + real[position + 1 :]
+    if len(real) == len(foreign):
+        for position in (len(real) // 3, len(real) // 2, 2 * len(real) // 3):
+            forgeries[f"spliced from two at character {position}"] = real[:position] + foreign[position:]
+    for description, forgery in forgeries.items():
+        if forgery in (real, foreign):
             continue
         reply = await context.stock(path.replace(real, forgery)).ask("tools/list")
-        expect(reply.result is None, f"a capability {what} opens an agent endpoint")
-        expect_equal(reply.status, 404, f"the HTTP status for a capability {what}")
-        if what.startswith("altered"):
-            expect_equal(reply.code, 4011, f"the code for a capability {what}")
+        expect(reply.result is None, f"a capability {description} opens an agent endpoint")
+        expect_equal(reply.status, 404, f"the HTTP status for a capability {description}")
+        if description.startswith("altered"):
+            expect_equal(reply.code, 4011, f"the code for a capability {description}")
     expect((await agent.ask("tools/list")).result is not None, "the real capability does not work after forgeries")
 
 
@@ -300,33 +304,40 @@ async def capability_as_token(context: CheckContext) -> None:
 
 @suite.check("a capability opens only its own episode", "CRED-8", "PLAY-6", negative=True)
 async def own_episode(context: CheckContext) -> None:
-    (one, first), (two, second) = await start_session(context), await start_session(context)
-    await first.call(*context.some_call(one))
-    expect_equal(await context.count_steps(two["episode"]), 0, "steps of an episode whose capability was not used")
-    expect_equal(await context.count_steps(one["episode"]), 1, "steps of the episode whose capability was used")
-    await context.must("episodes/close", episode=one["episode"])
-    await second.call(*context.some_call(two))
+    (session_a, agent_a), (session_b, agent_b) = await start_session(context), await start_session(context)
+    await agent_a.call(*context.some_call(session_a))
     expect_equal(
-        await context.count_steps(two["episode"]), 1, "steps of the second episode, played after the first has ended"
+        await context.count_steps(session_b["episode"]), 0, "steps of an episode whose capability was not used"
+    )
+    expect_equal(await context.count_steps(session_a["episode"]), 1, "steps of the episode whose capability was used")
+    await context.must("episodes/close", episode=session_a["episode"])
+    await agent_b.call(*context.some_call(session_b))
+    expect_equal(
+        await context.count_steps(session_b["episode"]),
+        1,
+        "steps of the second episode, played after the first has ended",
     )
 
 
 @suite.check("capabilities are unguessable", "CRED-8", negative=True)
 async def unguessable(context: CheckContext) -> None:
-    found = [(await start_session(context))[0]["play"]["path"].split("/")[2] for _ in range(2)]
-    differ = sum(a != b for a, b in zip(*found, strict=False))
-    expect(len(found[0]) >= _CAPABILITY_CHARS, f"a capability has {len(found[0])} characters, too few for 128 bits")
+    capabilities = [(await start_session(context))[0]["play"]["path"].split("/")[2] for _ in range(2)]
+    differ = sum(a != b for a, b in zip(*capabilities, strict=False))
+    expect(
+        len(capabilities[0]) >= _CAPABILITY_CHARS,
+        f"a capability has {len(capabilities[0])} characters, too few for 128 bits",
+    )
     expect(differ >= _CAPABILITY_CHARS // 2, f"two capabilities differ in only {differ} characters")
 
 
 @suite.check("a capability expires at its `expiresAt`", "CRED-9", negative=True)
 async def expiry(context: CheckContext) -> None:
     started, agent = await start_session(context)
-    left = started["play"]["expiresAt"] - time.time()
-    expect(left < _LONGEST, f"`expiresAt` is {left / _YEAR:.0f} years ahead; it is a Unix time in seconds")
-    expect(left > -1, f"a new capability expired {-left:.0f} s ago")
-    require(left <= _PATIENCE, f"capabilities live longer than {_PATIENCE:g} s, so none was seen to expire")
-    await asyncio.sleep(max(0.0, left) + 1.1)
+    remaining = started["play"]["expiresAt"] - time.time()
+    expect(remaining < _LONGEST, f"`expiresAt` is {remaining / _YEAR:.0f} years ahead; it is a Unix time in seconds")
+    expect(remaining > -1, f"a new capability expired {-remaining:.0f} s ago")
+    require(remaining <= _PATIENCE, f"capabilities live longer than {_PATIENCE:g} s, so none was seen to expire")
+    await asyncio.sleep(max(0.0, remaining) + 1.1)
     reply = await agent.ask("tools/list")
     expect(reply.result is None, "a capability opens the agent endpoint after its `expiresAt`")
     expect_equal((reply.status, reply.code), (404, 4011), "status and code for a capability that expired")
@@ -340,16 +351,16 @@ async def earned(context: CheckContext) -> None:
     for number, (call, key) in enumerate(zip(calls, keys, strict=True), 1):
         await agent.call(*call, mark(number, key))
     log = await context.must("episodes/rewards", episode=started["episode"])
-    found = [(entry["step"], entry["reward"]) for entry in log["entries"] if entry["source"] == "step"]
-    wanted = []
+    logged = [(entry["step"], entry["reward"]) for entry in log["entries"] if entry["source"] == "step"]
+    expected = []
     for number, (call, key) in enumerate(zip(calls, keys, strict=True), 1):
         step = await context.step(started["episode"], number, call, key)
         if step.code in (4091, 4092):
             raise NotApplicable("the server accepts no step numbers and keys from agents")
         if step.result is not None and step.result.get("reward") is not None:
-            wanted.append((number, step.result["reward"]))
-    expect_equal(found, wanted, "the log of an episode that an agent played, compared with its steps")
-    require(wanted, "no call earned a reward")
+            expected.append((number, step.result["reward"]))
+    expect_equal(logged, expected, "the log of an episode that an agent played, compared with its steps")
+    require(expected, "no call earned a reward")
 
 
 @suite.check("a call repeated under its key runs once", "PLAY-12", negative=True)
@@ -374,8 +385,8 @@ async def play_conflicts(context: CheckContext) -> None:
     expect_equal(await context.count_steps(started["episode"]), 1, "steps after another call under a used key")
 
 
-def _not_run(reply: Reply, what: str) -> None:
-    expect(reply.result is None or reply.result.get("isError") is True, f"{what} was answered with a result")
+def _not_run(reply: Reply, subject: str) -> None:
+    expect(reply.result is None or reply.result.get("isError") is True, f"{subject} was answered with a result")
 
 
 @suite.check("a step runs to its end although the agent disconnects", "PLAY-10")
@@ -407,14 +418,14 @@ async def submit(context: CheckContext) -> None:
         return
     expect_equal((info["status"], info["endReason"]), ("completed", "submitted"), f"the end after {SUBMIT_TOOL}")
     expect(reply.result is not None and not reply.result.get("isError"), f"{SUBMIT_TOOL} returns an error")
-    said = text_of(reply.result)
+    text = text_of(reply.result)
     log = await context.must("episodes/rewards", episode=started["episode"])
-    verdict = _VERDICT.search(said)
-    expect(verdict is None, f"the reply to {SUBMIT_TOOL} says how the answer was judged: {said[:200]!r}")
+    verdict = _VERDICT.search(text)
+    expect(verdict is None, f"the reply to {SUBMIT_TOOL} says how the answer was judged: {text[:200]!r}")
     values = {entry["reward"]["value"] for entry in log["entries"]} | {log["total"]["value"]}
-    written = re.findall(r"-?\d+\.\d+", said) or re.findall(r"^\s*-?\d+\s*$", said)
-    shown = {float(number) for number in written} & values
-    expect(not shown, f"the reply to {SUBMIT_TOOL} contains a reward, {shown}: {said[:200]!r}")
+    written = re.findall(r"-?\d+\.\d+", text) or re.findall(r"^\s*-?\d+\s*$", text)
+    rewards = {float(number) for number in written} & values
+    expect(not rewards, f"the reply to {SUBMIT_TOOL} contains a reward, {rewards}: {text[:200]!r}")
 
 
 @suite.check(
@@ -444,9 +455,9 @@ async def after_the_end(context: CheckContext) -> None:
             f"a call after the end is answered with a protocol error: {reply.code} {reply.message}"
         )
     expect(reply.result.get("isError") is True, "a call after the end is not an error")
-    said = text_of(reply.result)
+    text = text_of(reply.result)
     expect(
-        "over" in said or "ended" in said, "the reply to a call after the end does not say that the episode has ended"
+        "over" in text or "ended" in text, "the reply to a call after the end does not say that the episode has ended"
     )
     expect_equal(await context.count_steps(started["episode"]), 0, "steps after a call past the end")
 

@@ -81,13 +81,13 @@ class Report(checks.Report[Verdict]):
 
     def by_module(self) -> dict[str, dict[str, Any]]:
         """Return for the core and each module whether the server has it, and the number of verdicts by status."""
-        found: dict[str, dict[str, Any]] = {}
+        modules: dict[str, dict[str, Any]] = {}
         for name in (CORE, *(module.value for module in Module)):
             statuses = Counter(verdict.status for verdict in self.verdicts if verdict.module == name)
             has = not self.plain_ors if name == CORE else name in self.announced
-            found[name] = {"announced": has}
-            found[name].update((status, statuses[status]) for status in self.STATUSES)
-        return found
+            modules[name] = {"announced": has}
+            modules[name].update((status, statuses[status]) for status in self.STATUSES)
+        return modules
 
     def as_json(self) -> dict[str, Any]:
         """Return the report as JSON values."""
@@ -156,8 +156,8 @@ async def conform(
         chosen = tuple(wires) if wires is not None else wires_of(target)
         verdicts: list[Verdict] = []
         for wire in chosen:
-            for last in (False, True):
-                group = [check for check in CHECKS[wire] if check.last is last and _is_wanted(checks, wire, check)]
+            for is_last in (False, True):
+                group = [check for check in CHECKS[wire] if check.last is is_last and _is_wanted(checks, wire, check)]
                 verdicts += await _judge_all(wire, group, target, probe, parallel, on_verdict)
     name = str(target.environment["name"])
     return Report(
@@ -168,8 +168,8 @@ async def conform(
 
 def _require_known(names: Collection[str]) -> None:
     pairs = [(wire, check.name) for wire, checks in CHECKS.items() for check in checks]
-    known = {name for _, name in pairs} | {f"{wire}/{name}" for wire, name in pairs}
-    if unknown := sorted(set(names) - known):
+    names_of_checks = {name for _, name in pairs} | {f"{wire}/{name}" for wire, name in pairs}
+    if unknown := sorted(set(names) - names_of_checks):
         raise ValueError(f"there is no conformance check named {', '.join(map(repr, unknown))}")
 
 

@@ -32,8 +32,8 @@ async def play(context: CheckContext) -> tuple[str, list[tuple[int, dict[str, An
 @suite.check("the log has exactly one entry for each rewarded step", "REW-9")
 async def log(context: CheckContext) -> None:
     episode, earned = await play(context)
-    found = await context.must("episodes/rewards", episode=episode)
-    entries = [(entry["step"], entry["reward"]) for entry in found["entries"] if entry["source"] == "step"]
+    log = await context.must("episodes/rewards", episode=episode)
+    entries = [(entry["step"], entry["reward"]) for entry in log["entries"] if entry["source"] == "step"]
     expect_equal(entries, earned, "the log, compared with the rewards of the steps")
     require(earned, "no step earned a reward")
 
@@ -48,41 +48,41 @@ async def grade_entry(context: CheckContext) -> None:
             raise NotApplicable("the episode ends with its first mistakes")
     await context.must("episodes/grade", episode=started["episode"], answer="x", key=new_key())
     log = await context.must("episodes/rewards", episode=started["episode"])
-    found = [entry["step"] for entry in log["entries"] if entry["source"] == "grade"]
-    expect(found in ([], [2]), f"the entry of a grade after two steps has the step {found}")
-    require(found, "the grade earned nothing")
+    steps = [entry["step"] for entry in log["entries"] if entry["source"] == "grade"]
+    expect(steps in ([], [2]), f"the entry of a grade after two steps has the step {steps}")
+    require(steps, "the grade earned nothing")
 
 
 @suite.check("the total is the sum of the log", "REW-5", "REW-8")
 async def total(context: CheckContext) -> None:
     episode, _ = await play(context)
     await context.ask("episodes/grade", episode=episode, answer="x", key=new_key())
-    found = await context.must("episodes/rewards", episode=episode)
-    values = [entry["reward"]["value"] for entry in found["entries"]]
+    log = await context.must("episodes/rewards", episode=episode)
+    values = [entry["reward"]["value"] for entry in log["entries"]]
     if None in values:
-        expect_equal(found["total"]["value"], None, "the total of a log with an unscored entry")
-    elif found["status"] in ("running", "completed", "truncated"):
+        expect_equal(log["total"]["value"], None, "the total of a log with an unscored entry")
+    elif log["status"] in ("running", "completed", "truncated"):
         expect(
-            found["total"]["value"] is not None
-            and math.isclose(found["total"]["value"], math.fsum(values), rel_tol=1e-9, abs_tol=1e-9),
-            f"the total is {found['total']['value']}, the sum of the log is {math.fsum(values)}",
+            log["total"]["value"] is not None
+            and math.isclose(log["total"]["value"], math.fsum(values), rel_tol=1e-9, abs_tol=1e-9),
+            f"the total is {log['total']['value']}, the sum of the log is {math.fsum(values)}",
         )
         require(values, "neither the steps nor the grade earned a reward")
     else:
-        raise NotApplicable(f"the episode is {found['status']}, so its total is not the sum of its log")
+        raise NotApplicable(f"the episode is {log['status']}, so its total is not the sum of its log")
 
 
 @suite.check("the components of the total are the sums of the log's components", "REW-6")
 async def components(context: CheckContext) -> None:
     episode, _ = await play(context)
-    found = await context.must("episodes/rewards", episode=episode)
-    if found["total"]["value"] is None:
+    log = await context.must("episodes/rewards", episode=episode)
+    if log["total"]["value"] is None:
         raise NotApplicable("the total is unscored")
     sums: dict[str, float] = defaultdict(float)
-    for entry in found["entries"]:
+    for entry in log["entries"]:
         for name, part in entry["reward"].get("components", {}).items():
             sums[name] += part["value"]
-    components = {name: part["value"] for name, part in found["total"].get("components", {}).items()}
+    components = {name: part["value"] for name, part in log["total"].get("components", {}).items()}
     expect_equal(sorted(components), sorted(sums), "names of the total's components")
     for name, value in sums.items():
         expect(
@@ -95,20 +95,20 @@ async def components(context: CheckContext) -> None:
 @suite.check("a client can skip entries that it has read", "REW-11")
 async def after(context: CheckContext) -> None:
     episode, _ = await play(context)
-    whole = await context.must("episodes/rewards", episode=episode)
-    for count in (0, 1, len(whole["entries"]) + 3):
-        rest = await context.must("episodes/rewards", episode=episode, after=count)
-        expect_equal(rest["entries"], whole["entries"][count:], f"entries after the first {count}")
-        expect_equal(rest["total"], whole["total"], f"the total after the first {count} entries")
-    require(whole["entries"], "no step earned a reward")
+    full_log = await context.must("episodes/rewards", episode=episode)
+    for count in (0, 1, len(full_log["entries"]) + 3):
+        tail = await context.must("episodes/rewards", episode=episode, after=count)
+        expect_equal(tail["entries"], full_log["entries"][count:], f"entries after the first {count}")
+        expect_equal(tail["total"], full_log["total"], f"the total after the first {count} entries")
+    require(full_log["entries"], "no step earned a reward")
 
 
 @suite.check("a reward is a finite number, or is unscored with a reason", "REW-1", "REW-2", "MTH-1")
 async def shape(context: CheckContext) -> None:
     episode, earned = await play(context)
-    found = await context.must("episodes/rewards", episode=episode)
-    read("episodes/rewards", found)
-    for reward in [reward for _, reward in earned] + [found["total"]]:
+    log = await context.must("episodes/rewards", episode=episode)
+    read("episodes/rewards", log)
+    for reward in [reward for _, reward in earned] + [log["total"]]:
         _well_formed(reward)
 
 
@@ -120,9 +120,9 @@ async def nothing_earned(context: CheckContext) -> None:
     log = (await context.ask("episodes/rewards", episode=episode)).result
     if log is not None:
         totals["of an episode that was closed before any reward"] = log["total"]
-    for whose, found in totals.items():
-        expect_equal(found["value"], 0, f"the total {whose}")
-        expect(found.get("reason"), f"the total {whose} gives no reason")
+    for whose, total in totals.items():
+        expect_equal(total["value"], 0, f"the total {whose}")
+        expect(total.get("reason"), f"the total {whose} gives no reason")
 
 
 @suite.check("an episode closed before its end keeps its rewards", "REW-8")

@@ -61,7 +61,7 @@ async def wrong_token(context: CheckContext) -> None:
 
 @suite.check("another principal's episodes and groups do not exist", "CRED-5", negative=True)
 async def other_principal(context: CheckContext) -> None:
-    other = context.through(token=needed(context.target.other_token, "--other-token"))
+    intruder = context.through(token=needed(context.target.other_token, "--other-token"))
     group = await context.start_group(1)
     episode = group["episodes"][0]["episode"]
     step = {"episode": episode, "step": 1, "tool": NO_TOOL[0], "arguments": {}, "key": new_key()}
@@ -77,7 +77,7 @@ async def other_principal(context: CheckContext) -> None:
         *([("groups/score", scoring)] if context.offers(Module.GROUP_SCORING) else ()),
     ):
         try:
-            await other.refused((4044, 4045), method, **params)
+            await intruder.refused((4044, 4045), method, **params)
         except ConformanceFailure as fault:
             raise ConformanceFailure(f"to another principal: {fault}") from None
     info = await context.info(episode)
@@ -87,26 +87,29 @@ async def other_principal(context: CheckContext) -> None:
 @suite.check("ids are unguessable, or useless to other principals", "SEC-6", negative=True)
 async def ids(context: CheckContext) -> None:
     groups = [await context.start_group(2) for _ in range(4)]
-    episodes = [one["episode"] for group in groups for one in group["episodes"]]
+    episodes = [started["episode"] for group in groups for started in group["episodes"]]
     guessable = [
-        what
-        for what, found in (("episode", episodes), ("group", [group["group"] for group in groups]))
-        if min(map(len, found)) - len(os.path.commonprefix(found)) < _RANDOM_CHARS
+        kind
+        for kind, ids in (("episode", episodes), ("group", [group["group"] for group in groups]))
+        if min(map(len, ids)) - len(os.path.commonprefix(ids)) < _RANDOM_CHARS
     ]
     if not guessable:
         return
-    other = context.through(token=needed(context.target.other_token, "--other-token"))
-    reply = await other.ask("episodes/get", episode=episodes[0])
-    kinds = " and ".join(guessable)
-    expect(reply.code == 4044, f"{kinds} ids have too few characters for 64 random bits, and open others' episodes")
+    intruder = context.through(token=needed(context.target.other_token, "--other-token"))
+    reply = await intruder.ask("episodes/get", episode=episodes[0])
+    guessable_kinds = " and ".join(guessable)
+    expect(
+        reply.code == 4044,
+        f"{guessable_kinds} ids have too few characters for 64 random bits, and open others' episodes",
+    )
 
 
 @suite.check("keys of different principals are separate", "KEY-5", negative=True)
 async def keys_of_principals(context: CheckContext) -> None:
-    other = context.through(token=needed(context.target.other_token, "--other-token"))
+    neighbor = context.through(token=needed(context.target.other_token, "--other-token"))
     key = new_key()
-    mine, theirs = await context.start(key=key), await other.start(key=key)
-    expect(mine["episode"] != theirs["episode"], "another principal's start under the same key got the same episode")
+    mine, foreign = await context.start(key=key), await neighbor.start(key=key)
+    expect(mine["episode"] != foreign["episode"], "another principal's start under the same key got the same episode")
 
 
 @suite.check("a token without `rewards:read` reads no rewards", "CRED-3", negative=True)
@@ -141,16 +144,16 @@ async def hidden_rewards(context: CheckContext) -> None:
     closed = await limited.ask("episodes/close", episode=episode)
     expect((closed.result or {})["info"]["reward"] is None, "episodes/close shows the total")
     for reply in (*replies, state, graded, closed):
-        where = find_leak(reply.whole.get("_meta"), "`_meta`")
-        expect(where is None, f"{where} of a reply holds what this token may not read")
+        leak = find_leak(reply.whole.get("_meta"), "`_meta`")
+        expect(leak is None, f"{leak} of a reply holds what this token may not read")
 
 
 @suite.check("a test split is closed to a token without its scope", "CRED-4", negative=True)
 async def test_split(context: CheckContext) -> None:
     limited = context.through(token=needed(context.target.limited_token, "--limited-token"))
-    place: dict[str, Any] = {"environment": context.name, "split": context.split_of("test")["name"]}
-    await limited.refused(4030, "tasks/list", **place)
-    await limited.refused(4030, "tasks/get", **place, index=0)
+    test_split: dict[str, Any] = {"environment": context.name, "split": context.split_of("test")["name"]}
+    await limited.refused(4030, "tasks/list", **test_split)
+    await limited.refused(4030, "tasks/get", **test_split, index=0)
     if context.offers(Module.SAMPLING):
-        await limited.refused(4030, "tasks/sample", **place)
-    await limited.refused(4030, "episodes/start", **place, key=new_key())
+        await limited.refused(4030, "tasks/sample", **test_split)
+    await limited.refused(4030, "episodes/start", **test_split, key=new_key())

@@ -26,8 +26,8 @@ async def seats(context: CheckContext) -> None:
     names = [seat["name"] for seat in environment.get("seats", ())]
     if not names:
         started = await context.start()
-        said = [name for name in _FIELDS if name in environment or name in started]
-        expect(not said, f"an environment without seats has the fields {said}")
+        fields = [name for name in _FIELDS if name in environment or name in started]
+        expect(not fields, f"an environment without seats has the fields {fields}")
         for field, value in (("seats", "all"), ("seats", ["first"]), ("opponent", "any")):
             await context.refused(4220, "episodes/start", **context.place, key=new_key(), **{field: value})
         return
@@ -47,17 +47,17 @@ async def seats(context: CheckContext) -> None:
 
 async def _play(context: CheckContext, episodes: list[str]) -> None:
     """Take a step in one seat of a match, then leave the match from it."""
-    first, *others = episodes
-    await context.step(first, 1, NO_TOOL)
+    acting, *waiting = episodes
+    await context.step(acting, 1, NO_TOOL)
     expect_equal(
-        [await context.count_steps(episode) for episode in episodes], [1] + [0] * len(others), "steps of the seats"
+        [await context.count_steps(episode) for episode in episodes], [1] + [0] * len(waiting), "steps of the seats"
     )
-    await context.refused(4220, "episodes/fork", episode=others[0], key=new_key())
-    await context.must("episodes/close", episode=first)
-    for one in others:
-        info = await context.info(one)
+    await context.refused(4220, "episodes/fork", episode=waiting[0], key=new_key())
+    await context.must("episodes/close", episode=acting)
+    for episode in waiting:
+        info = await context.info(episode)
         expect_equal(info["endReason"], "completed", "the end of a seat after another one has left the match")
-        log = await context.must("episodes/rewards", episode=one)
+        log = await context.must("episodes/rewards", episode=episode)
         expect_equal(
             [(entry["source"], entry["step"]) for entry in log["entries"]], [("match", 0)],
             "the reward log of a seat whose match ended before its first step",

@@ -35,26 +35,32 @@ async def worlds(context: CheckContext) -> None:
     expect_equal(await context.must("worlds/delete", world=_NO_WORLD), {"deleted": False}, "a deletion of no world")
     if context.target.environment.get("worlds") is None:
         started = await context.start()
-        said = [where for where in (context.target.environment, started) if "worlds" in where or "world" in where]
-        expect(not said, "an environment without worlds has fields of the module")
+        with_fields = [
+            result for result in (context.target.environment, started) if "worlds" in result or "world" in result
+        ]
+        expect(not with_fields, "an environment without worlds has fields of the module")
         await context.refused(4220, "episodes/start", **context.place, key=new_key(), world={})
         return
     await context.refused(4046, "episodes/start", **context.place, key=new_key(), world={"id": _NO_WORLD})
     expect("world" not in await context.start(), "an episode has a world although its start names none")
     group = await context.start_group(2, index=0, world={})
     read("episodes/start", group)
-    one, other = group["episodes"]
-    expect(one["world"]["id"] != other["world"]["id"], "two new worlds have one id")
-    for episode in (one, other):
+    first_episode, second_episode = group["episodes"]
+    expect(first_episode["world"]["id"] != second_episode["world"]["id"], "two new worlds have one id")
+    for episode in (first_episode, second_episode):
         world = episode["world"]["id"]
         context.at_end(partial(context.ask, "worlds/delete", world=world))
         expect_equal(episode["world"]["version"], 0, "the version that the first episode of a world began with")
-    await _busy(context, one)
-    await context.must("episodes/close", episode=other["episode"])
-    expect_equal(await _versions(context, other["world"]["id"]), [0], "versions after an episode that was closed")
-    await context.must("episodes/grade", episode=one["episode"], answer="", key=new_key())
-    expect_equal((await context.info(one["episode"]))["world"].get("committed"), 1, "the version that an episode made")
-    await _later(context, one["world"]["id"])
+    await _busy(context, first_episode)
+    await context.must("episodes/close", episode=second_episode["episode"])
+    expect_equal(
+        await _versions(context, second_episode["world"]["id"]), [0], "versions after an episode that was closed"
+    )
+    await context.must("episodes/grade", episode=first_episode["episode"], answer="", key=new_key())
+    expect_equal(
+        (await context.info(first_episode["episode"]))["world"].get("committed"), 1, "the version that an episode made"
+    )
+    await _later(context, first_episode["world"]["id"])
 
 
 async def _busy(context: CheckContext, episode: dict[str, Any]) -> None:
@@ -77,14 +83,14 @@ async def _later(context: CheckContext, world: str) -> None:
     following = await context.start(index=0, world={"id": world})
     expect_equal(following["world"], {"id": world, "version": 1, "committed": None}, "the world of the next episode")
     group = await context.start_group(2, index=0, world={"id": world, "branch": True, "version": 0})
-    branches = {one["world"]["id"] for one in group["episodes"]}
+    branches = {episode["world"]["id"] for episode in group["episodes"]}
     expect(len(branches | {world}) == 3, "branches are not worlds of their own")
     for branch in branches:
         context.at_end(partial(context.ask, "worlds/delete", world=branch))
         origin = (await context.must("worlds/get", world=branch))["world"]["origin"]
         expect_equal(origin, {"world": world, "version": 0}, "the origin of a branch")
-    for one in (following, *group["episodes"]):
-        await context.must("episodes/close", episode=one["episode"])
+    for episode in (following, *group["episodes"]):
+        await context.must("episodes/close", episode=episode["episode"])
     key = new_key()
     for _ in range(2):
         again = (await context.must("worlds/reset", world=world, version=0, key=key))["world"]
@@ -92,12 +98,12 @@ async def _later(context: CheckContext, world: str) -> None:
     await context.refused(4047, "worlds/reset", world=world, version=99, key=new_key())
     await context.refused(4047, "worlds/branch", world=world, version=99, key=new_key())
     listed = await context.must("worlds/list", limit=1000)
-    expect(world in {one["world"] for one in listed["worlds"]} or listed["nextCursor"], "a world is not listed")
+    expect(world in {row["world"] for row in listed["worlds"]} or listed["nextCursor"], "a world is not listed")
     for deleted in (True, False):
         expect_equal(await context.must("worlds/delete", world=world), {"deleted": deleted}, "a deletion")
     await context.refused(4046, "worlds/get", world=world)
 
 
 async def _versions(context: CheckContext, world: str) -> list[int]:
-    found = (await context.must("worlds/get", world=world))["world"]
-    return [one["version"] for one in found["versions"]]
+    world_row = (await context.must("worlds/get", world=world))["world"]
+    return [version["version"] for version in world_row["versions"]]

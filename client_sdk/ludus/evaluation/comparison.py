@@ -65,21 +65,21 @@ def compare(
         InvalidParams: there is no such model, several models could be meant, or the two share no environment and split.
     """
     pairs = _models(a, b, model_a, model_b)
-    cells_a, cells_b = ({cell.key: cell for cell in one.cells} for one in (a, b))
-    found: list[tuple[Cell, Cell]] = []
+    cells_a, cells_b = ({cell.key: cell for cell in results.cells} for results in (a, b))
+    pairs_of_cells: list[tuple[Cell, Cell]] = []
     alone: list[str] = []
-    for one, other in pairs:
-        own = {key[1:] for key in cells_a if key[0] == one}
-        others = {key[1:] for key in cells_b if key[0] == other}
-        found += [(cells_a[(one, *place)], cells_b[(other, *place)]) for place in sorted(own & others)]
-        alone += [f"only A has {one} on {' / '.join(place)}" for place in sorted(own - others)]
-        alone += [f"only B has {other} on {' / '.join(place)}" for place in sorted(others - own)]
-    if not found:
+    for name_a, name_b in pairs:
+        keys_a = {key[1:] for key in cells_a if key[0] == name_a}
+        keys_b = {key[1:] for key in cells_b if key[0] == name_b}
+        pairs_of_cells += [(cells_a[(name_a, *key)], cells_b[(name_b, *key)]) for key in sorted(keys_a & keys_b)]
+        alone += [f"only A has {name_a} on {' / '.join(key)}" for key in sorted(keys_a - keys_b)]
+        alone += [f"only B has {name_b} on {' / '.join(key)}" for key in sorted(keys_b - keys_a)]
+    if not pairs_of_cells:
         raise InvalidParams("the two evaluations share no environment and split, so there is nothing to compare")
-    compared = [_compare(one, other) for one, other in found]
-    adjusted = holm([None if one.reward is None else one.reward.p for one in compared])
+    compared = [_compare(cell_a, cell_b) for cell_a, cell_b in pairs_of_cells]
+    adjusted = holm([None if cell.reward is None else cell.reward.p for cell in compared])
     return Comparison(
-        cells=tuple(one.model_copy(update={"p_adjusted": p}) for one, p in zip(compared, adjusted, strict=True)),
+        cells=tuple(cell.model_copy(update={"p_adjusted": p}) for cell, p in zip(compared, adjusted, strict=True)),
         notes=(*_differences(a, b), *alone),
     )
 
@@ -88,12 +88,12 @@ def _models(
     a: EvaluationResults, b: EvaluationResults, model_a: str | None, model_b: str | None
 ) -> list[tuple[str, str]]:
     """Return the pairs of models to compare."""
-    names_a, names_b = ([model.name for model in one.models] for one in (a, b))
+    names_a, names_b = ([model.name for model in results.models] for results in (a, b))
     if model_a is None and model_b is None:
-        same = [(name, name) for name in names_a if name in names_b]
-        if same and a is not b:
-            return same
-        if not same and len(names_a) == len(names_b) == 1:
+        common = [(name, name) for name in names_a if name in names_b]
+        if common and a is not b:
+            return common
+        if not common and len(names_a) == len(names_b) == 1:
             return [(names_a[0], names_b[0])]
         raise InvalidParams(
             f"say which models to compare, with --model-a and --model-b: A has {', '.join(map(repr, names_a))}; "
@@ -105,11 +105,11 @@ def _models(
 def _model(names: Sequence[str], name: str | None, which: str) -> str:
     if name is None and len(names) == 1:
         return names[0]
-    known = ", ".join(map(repr, names))
+    choices = ", ".join(map(repr, names))
     if name is None:
-        raise InvalidParams(f"{which} has several models; name one with --model-{which.lower()}: {known}")
+        raise InvalidParams(f"{which} has several models; name one with --model-{which.lower()}: {choices}")
     if name not in names:
-        raise InvalidParams(f"{which} has no model {name!r}; it has {known}{did_you_mean(name, names)}")
+        raise InvalidParams(f"{which} has no model {name!r}; it has {choices}{did_you_mean(name, names)}")
     return name
 
 
@@ -120,8 +120,8 @@ def _differences(a: EvaluationResults, b: EvaluationResults) -> Iterator[str]:
         yield f"the episodes per task differ ({a.samples} and {b.samples})"
     if a.limits != b.limits:
         yield "the limits of episodes differ"
-    for name, one in (("A", a), ("B", b)):
-        if not one.finished:
+    for name, results in (("A", a), ("B", b)):
+        if not results.finished:
             yield f"{name} is not finished"
 
 
@@ -152,10 +152,10 @@ def _notes(a: Cell, b: Cell) -> Iterator[str]:
     if a.success_at != b.success_at:
         yield f"success means another reward ({a.success_at:g} and {b.success_at:g})"
     tasks_a, tasks_b = ({task.task for task in cell.tasks} for cell in (a, b))
-    for name, rest in (("A", tasks_a - tasks_b), ("B", tasks_b - tasks_a)):
-        if rest:
-            few = ", ".join(sorted(rest)[:SHOWN_TASKS]) + (", …" if len(rest) > SHOWN_TASKS else "")
-            yield f"{len(rest)} tasks are only in {name} and left out: {few}"
+    for name, left_out in (("A", tasks_a - tasks_b), ("B", tasks_b - tasks_a)):
+        if left_out:
+            shown_names = ", ".join(sorted(left_out)[:SHOWN_TASKS]) + (", …" if len(left_out) > SHOWN_TASKS else "")
+            yield f"{len(left_out)} tasks are only in {name} and left out: {shown_names}"
     missing = (tasks_a & tasks_b) - (_means(a, None).keys() & _means(b, None).keys())
     if missing:
         yield f"{len(missing)} shared tasks have no scored episode in one of the two and are left out"
@@ -170,9 +170,9 @@ def _seeds(a: Cell, b: Cell) -> bool:
     """Return whether any episode that both have had another seed."""
     if not (a.seeded and b.seeded):
         return False
-    first = {(task.task, episode.sample): episode.seed for task in a.tasks for episode in task.episodes}
+    seeds = {(task.task, episode.sample): episode.seed for task in a.tasks for episode in task.episodes}
     return any(
-        first.get((task.task, episode.sample), episode.seed) != episode.seed
+        seeds.get((task.task, episode.sample), episode.seed) != episode.seed
         for task in b.tasks
         for episode in task.episodes
     )
@@ -180,14 +180,14 @@ def _seeds(a: Cell, b: Cell) -> bool:
 
 def _means(cell: Cell, success_at: float | None) -> dict[str, float]:
     """Return the mean reward of each task, or with `success_at` its share of successes."""
-    found: dict[str, float] = {}
+    means: dict[str, float] = {}
     for task in cell.tasks:
         values = [episode.reward for episode in task.episodes if episode.reward is not None]
         if success_at is not None:
             values = [float(value >= success_at - SUCCESS_TOLERANCE) for value in values]
         if values:
-            found[task.task] = math.fsum(values) / len(values)
-    return found
+            means[task.task] = math.fsum(values) / len(values)
+    return means
 
 
 def _mean(means: Mapping[str, float], tasks: Sequence[str]) -> float | None:

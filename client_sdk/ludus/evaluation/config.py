@@ -114,9 +114,9 @@ class ModelSpec(_Table):
     def _split(self) -> tuple[str, str | None]:
         if self.wire is None:
             return self.model, None
-        rest = self.model.partition(":")[2]
-        found = _SPEC.fullmatch(rest)
-        return (found["name"], found["url"]) if found else (rest, None)
+        target = self.model.partition(":")[2]
+        match = _SPEC.fullmatch(target)
+        return (match["name"], match["url"]) if match else (target, None)
 
 
 class EnvironmentSpec(_Table):
@@ -169,9 +169,9 @@ class EvaluationConfig(_Table):
     @model_validator(mode="after")
     def _distinct(self) -> Self:
         labels = [model.label for model in self.models]
-        twice = next((label for label in labels if labels.count(label) > 1), None)
-        if twice is not None:
-            raise ValueError(f"two models have the name {twice!r}; give one of them another `name`")
+        duplicate = next((label for label in labels if labels.count(label) > 1), None)
+        if duplicate is not None:
+            raise ValueError(f"two models have the name {duplicate!r}; give one of them another `name`")
         if len(set(self.probes)) != len(self.probes):
             raise ValueError("a probe occurs twice")
         return self
@@ -186,13 +186,13 @@ def parse_config(value: Mapping[str, Any], where: str) -> EvaluationConfig:
     try:
         return EvaluationConfig.model_validate(value)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        place = ".".join(str(part) for part in first["loc"])
-        if first["type"] == "extra_forbidden":
-            near = did_you_mean(str(first["loc"][-1]), _fields_at(first["loc"]))
-            raise InvalidParams(f"{where}: there is no field {place}{near}") from None
-        what = describe_invalid(first)
-        raise InvalidParams(f"{where}: {place}: {what}" if place else f"{where}: {what}") from None
+        problem = error.errors(include_url=False)[0]
+        location = ".".join(str(part) for part in problem["loc"])
+        if problem["type"] == "extra_forbidden":
+            near = did_you_mean(str(problem["loc"][-1]), _fields_at(problem["loc"]))
+            raise InvalidParams(f"{where}: there is no field {location}{near}") from None
+        description = describe_invalid(problem)
+        raise InvalidParams(f"{where}: {location}: {description}" if location else f"{where}: {description}") from None
 
 
 def read_config(path: Path) -> EvaluationConfig:
@@ -217,6 +217,6 @@ def read_table(path: Path) -> dict[str, Any]:
         raise InvalidParams(f"{path} is not TOML: {error}") from None
 
 
-def _fields_at(place: tuple[int | str, ...]) -> list[str]:
+def _fields_at(location: tuple[int | str, ...]) -> list[str]:
     tables: dict[str, type[BaseModel]] = {"models": ModelSpec, "environments": EnvironmentSpec}
-    return list(tables.get(str(place[0]) if len(place) > 1 else "", EvaluationConfig).model_fields)
+    return list(tables.get(str(location[0]) if len(location) > 1 else "", EvaluationConfig).model_fields)

@@ -60,7 +60,7 @@ def cell_figures(
         trajectories: the file of the episodes, relative to the results.
     """
     by_task = group_by_task(episodes)
-    counts = [count for many in by_task.values() if (count := _count(many, success_at))[0]]
+    counts = [count for episodes in by_task.values() if (count := _count(episodes, success_at))[0]]
     summary = summarize(episodes, success_at=success_at)
     passes = {k: pass_estimates(counts, k) for k in ks_of(samples)}
     tokens = tokens_of(episodes)
@@ -81,8 +81,8 @@ def cell_figures(
         reward_range=reward_range,
         mean=mean_estimate(list(task_means(by_task).values()), reward_range),
         success=share_estimate([passed / scored for scored, passed in counts], summary.scored),
-        pass_at={k: one for k, (one, _) in passes.items() if one is not None},
-        pass_hat={k: one for k, (_, one) in passes.items() if one is not None},
+        pass_at={k: at for k, (at, _) in passes.items() if at is not None},
+        pass_hat={k: hat for k, (_, hat) in passes.items() if hat is not None},
         components={
             name: ComponentFigures(mean=component.mean, episodes=component.count, weight=component.weight)
             for name, component in summary.components.items()
@@ -92,7 +92,7 @@ def cell_figures(
         seconds=max(0.0, summary.seconds),
         tokens=tokens,
         cost=cost_of(tokens, spec),
-        tasks=tuple(_task(many) for many in by_task.values()),
+        tasks=tuple(_task(episodes) for episodes in by_task.values()),
         probes=tuple(probes),
         trajectories=trajectories,
     )
@@ -113,9 +113,9 @@ def probe_figures(
     """Return the figures of a contamination check; `full` are the episodes of the cell, for the other arguments see
     `cell_figures`."""
     by_task = group_by_task(episodes)
-    counts = {task: _count(many, success_at) for task, many in by_task.items()}
-    known = {task: count for task, count in counts.items() if count[0]}
-    scored = sum(count for count, _ in known.values())
+    counts = {task: _count(episodes, success_at) for task, episodes in by_task.items()}
+    scored_counts = {task: count for task, count in counts.items() if count[0]}
+    scored = sum(count for count, _ in scored_counts.values())
     means = task_means(by_task)
     tokens = tokens_of(episodes)
     return ProbeFigures(
@@ -125,9 +125,9 @@ def probe_figures(
         episodes=len(episodes),
         scored=scored,
         mean=mean_estimate(list(means.values()), reward_range),
-        success=share_estimate([passed / count for count, passed in known.values()], scored),
+        success=share_estimate([passed / count for count, passed in scored_counts.values()], scored),
         difference=paired_difference(task_means(group_by_task(full)), means),
-        solved=tuple(task for task, (_, passed) in known.items() if passed),
+        solved=tuple(task for task, (_, passed) in scored_counts.items() if passed),
         causes=_causes(episodes),
         tokens=tokens,
         cost=cost_of(tokens, spec),
@@ -142,27 +142,29 @@ def ks_of(samples: int) -> list[int]:
 
 def group_by_task(episodes: Sequence[Trajectory]) -> dict[str, list[Trajectory]]:
     """Return the episodes of each task, in order of tasks and samples."""
-    found: dict[str, list[Trajectory]] = {}
-    for one in sorted(episodes, key=lambda one: (one.task.index, one.task.id, one.sample)):
-        found.setdefault(one.task.id, []).append(one)
-    return found
+    by_task: dict[str, list[Trajectory]] = {}
+    for episode in sorted(episodes, key=lambda episode: (episode.task.index, episode.task.id, episode.sample)):
+        by_task.setdefault(episode.task.id, []).append(episode)
+    return by_task
 
 
 def task_means(by_task: Mapping[str, Sequence[Trajectory]]) -> dict[str, float]:
     """Return the mean reward of each task that has a scored episode."""
-    values = {task: [one.value for one in many if one.value is not None] for task, many in by_task.items()}
+    values = {
+        task: [episode.value for episode in episodes if episode.value is not None] for task, episodes in by_task.items()
+    }
     return {task: math.fsum(value) / len(value) for task, value in values.items() if value}
 
 
 def tokens_of(episodes: Sequence[Trajectory]) -> Tokens | None:
     """Return the tokens of all episodes together; None if none reports them."""
-    usages = [usage for one in episodes if (usage := _usage(one)) is not None]
+    usages = [usage for episode in episodes if (usage := _usage(episode)) is not None]
     if not usages:
         return None
     started = sum(bool(episode.turns) for episode in episodes)
     return Tokens(
-        input=sum(given for given, _ in usages),
-        output=sum(taken for _, taken in usages),
+        input=sum(tokens for tokens, _ in usages),
+        output=sum(tokens for _, tokens in usages),
         episodes=len(usages),
         unreported=max(0, started - len(usages)),
     )
@@ -175,38 +177,39 @@ def cost_of(tokens: Tokens | None, spec: ModelSpec) -> float | None:
     return (tokens.input * spec.price_in + tokens.output * spec.price_out) / 1e6
 
 
-def _usage(one: Trajectory) -> tuple[int, int] | None:
+def _usage(episode: Trajectory) -> tuple[int, int] | None:
     """Return the input and output tokens of an episode; None if it has no turn, or a turn that does not report them."""
-    usages = [turn.usage for turn in one.turns]
-    known = [usage for usage in usages if usage is not None]
-    if not usages or len(known) < len(usages):
+    usages = [turn.usage for turn in episode.turns]
+    recorded = [usage for usage in usages if usage is not None]
+    if not usages or len(recorded) < len(usages):
         return None
-    return sum(usage.input_tokens for usage in known), sum(usage.output_tokens for usage in known)
+    return sum(usage.input_tokens for usage in recorded), sum(usage.output_tokens for usage in recorded)
 
 
-def _task(many: Sequence[Trajectory]) -> TaskFigures:
-    first = many[0].task
-    return TaskFigures(task=first.id, index=first.index, episodes=tuple(map(_episode, many)))
+def _task(episodes: Sequence[Trajectory]) -> TaskFigures:
+    row = episodes[0].task
+    return TaskFigures(task=row.id, index=row.index, episodes=tuple(map(_episode, episodes)))
 
 
-def _episode(one: Trajectory) -> EpisodeFigures:
-    used = _usage(one)
+def _episode(episode: Trajectory) -> EpisodeFigures:
+    used = _usage(episode)
     return EpisodeFigures(
-        sample=one.sample,
-        seed=one.seed,
-        reward=one.value,
-        end=one.outcome,
+        sample=episode.sample,
+        seed=episode.seed,
+        reward=episode.value,
+        end=episode.outcome,
         input_tokens=used[0] if used else None,
         output_tokens=used[1] if used else None,
     )
 
 
-def _count(many: Sequence[Trajectory], success_at: float) -> tuple[int, int]:
-    values = [one.value for one in many if one.value is not None]
+def _count(episodes: Sequence[Trajectory], success_at: float) -> tuple[int, int]:
+    values = [episode.value for episode in episodes if episode.value is not None]
     return len(values), sum(value >= success_at - SUCCESS_TOLERANCE for value in values)
 
 
 def _causes(episodes: Sequence[Trajectory]) -> tuple[CauseCount, ...]:
     return tuple(
-        CauseCount(kind=one.kind, message=one.message[:LONGEST_MESSAGE], count=one.count) for one in causes_of(episodes)
+        CauseCount(kind=cause.kind, message=cause.message[:LONGEST_MESSAGE], count=cause.count)
+        for cause in causes_of(episodes)
     )

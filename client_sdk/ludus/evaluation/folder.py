@@ -79,23 +79,23 @@ def locked(folder: Path) -> Iterator[None]:
         InvalidParams: another process plays into it.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    held = os.open(folder, os.O_RDONLY)
+    descriptor = os.open(folder, os.O_RDONLY)
     try:
         try:
-            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise InvalidParams(f"another `ludus eval` plays into {folder}; name another --out") from None
         yield
     finally:
-        os.close(held)
+        os.close(descriptor)
 
 
 def cell_file(model: str, environment: str, split: str, probe: Probe | None = None) -> str:
     """Return the name of a cell's file of trajectories, which differs for different cells."""
     parts = (model, environment, split)
     plain = [re.sub(r"[^A-Za-z0-9_-]+", "-", part)[:60].strip("-") or "x" for part in parts]
-    mark = "" if tuple(plain) == parts else f".{hashlib.sha256(repr(parts).encode()).hexdigest()[:8]}"
-    return f"{'.'.join(plain)}{mark}{f'.{probe}' if probe else ''}.jsonl"
+    suffix = "" if tuple(plain) == parts else f".{hashlib.sha256(repr(parts).encode()).hexdigest()[:8]}"
+    return f"{'.'.join(plain)}{suffix}{f'.{probe}' if probe else ''}.jsonl"
 
 
 def open_file(path: Path) -> tuple[TrajectoryWriter, list[Trajectory]]:

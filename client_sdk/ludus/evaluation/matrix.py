@@ -110,15 +110,15 @@ async def evaluate(
     """
     connected = open_environment or open_remote
     with locked(folder):
-        held = _held(folder, resume)
+        stored = _held(folder, resume)
         async with AsyncExitStack() as stack:
             opened = [(spec, await stack.enter_async_context(connected(spec))) for spec in config.environments]
             policies = {spec.label: await stack.enter_async_context(open_policy(spec)) for spec in config.models}
             plans = _plans(config, opened)
-            if held is not None:
-                _check_same(held, config, plans, folder)
+            if stored is not None:
+                _check_same(stored, config, plans, folder)
             run = _Run(config, folder, plans, policies, keep_going, on_cell, on_progress)
-            run.started_at = held.started_at if held is not None else run.started_at
+            run.started_at = stored.started_at if stored is not None else run.started_at
             return await run.play()
 
 
@@ -134,8 +134,8 @@ async def open_remote(spec: EnvironmentSpec) -> AsyncIterator[OpenEnvironment]:
     if not spec.target.startswith(("http://", "https://")):
         raise InvalidParams(f"{spec.target!r} is not the address of a server, such as http://localhost:8000")
     async with connect(spec.target, token=token_of(spec)) as client:
-        known = await client.environments()
-        names = [info.name for info in known]
+        infos = await client.environments()
+        names = [info.name for info in infos]
         name = spec.environment if spec.environment is not None or len(names) != 1 else names[0]
         if name is None:
             raise InvalidParams(f"the server {spec.target} has several environments, name one: {', '.join(names)}")
@@ -175,14 +175,14 @@ def _plans(config: EvaluationConfig, opened: Sequence[tuple[EnvironmentSpec, Ope
         InvalidParams: a split is endless and there is no `n`, or a split of an environment occurs twice.
     """
     plans: list[CellPlan] = []
-    seen: set[tuple[str, str]] = set()
+    pairs: set[tuple[str, str]] = set()
     for spec, environment in opened:
         info = environment.info
         n = spec.n if spec.n is not None else config.n
         for split in spec.splits or (info.splits[0].name,):
-            if (info.name, split) in seen:
+            if (info.name, split) in pairs:
                 raise InvalidParams(f"the split {split!r} of {info.name!r} occurs twice in the evaluation")
-            seen.add((info.name, split))
+            pairs.add((info.name, split))
             count = find_split(info, split, n).count
             tasks = count if n is None else n if count is None else min(n, count)
             greatest = info.reward_range[1] if info.reward_range is not None else 1.0
@@ -194,30 +194,30 @@ def _plans(config: EvaluationConfig, opened: Sequence[tuple[EnvironmentSpec, Ope
     return plans
 
 
-def _check_same(held: EvaluationResults, config: EvaluationConfig, plans: Sequence[CellPlan], folder: Path) -> None:
+def _check_same(stored: EvaluationResults, config: EvaluationConfig, plans: Sequence[CellPlan], folder: Path) -> None:
     """Check that the held results are of the same evaluation, which may have grown by models, splits and episodes.
 
     Raises:
         InvalidParams: they are not.
     """
-    _same(folder, "seed", held.seed, config.seed)
-    _same(folder, "limits", held.limits, _limits(config))
-    if any(cell.probes for cell in held.cells):
-        _same(folder, "prompt_share", held.prompt_share, config.prompt_share)
-    if config.samples < held.samples:
-        raise InvalidParams(f"{folder} has {held.samples} episodes per task, and samples is {config.samples}")
-    models = {model.name: model for model in held.models}
+    _same(folder, "seed", stored.seed, config.seed)
+    _same(folder, "limits", stored.limits, _limits(config))
+    if any(cell.probes for cell in stored.cells):
+        _same(folder, "prompt_share", stored.prompt_share, config.prompt_share)
+    if config.samples < stored.samples:
+        raise InvalidParams(f"{folder} has {stored.samples} episodes per task, and samples is {config.samples}")
+    models = {model.name: model for model in stored.models}
     for spec in config.models:
-        if (known := models.get(spec.label)) is not None:
+        if (previous := models.get(spec.label)) is not None:
             now = _model(spec)
             for name in ("wire", "model", "options"):
-                _same(folder, f"{name} of {spec.label!r}", getattr(known, name), getattr(now, name))
-    wanted = {(plan.spec.label, plan.environment.info.name, plan.split): plan for plan in plans}
-    for cell in held.cells:
-        plan = wanted.get(cell.key)
+                _same(folder, f"{name} of {spec.label!r}", getattr(previous, name), getattr(now, name))
+    planned = {(plan.spec.label, plan.environment.info.name, plan.split): plan for plan in plans}
+    for cell in stored.cells:
+        plan = planned.get(cell.key)
         if plan is None:
-            names = ", ".join(sorted({f"{key[0]} on {key[1]} / {key[2]}" for key in wanted}))
-            near = did_you_mean(cell.environment, [key[1] for key in wanted if key[1] != cell.environment])
+            names = ", ".join(sorted({f"{key[0]} on {key[1]} / {key[2]}" for key in planned}))
+            near = did_you_mean(cell.environment, [key[1] for key in planned if key[1] != cell.environment])
             raise InvalidParams(
                 f"{folder} has results of {cell.model} on {cell.environment} / {cell.split}, which the configuration "
                 f"does not name{near}; it has {names}"
@@ -229,10 +229,10 @@ def _check_same(held: EvaluationResults, config: EvaluationConfig, plans: Sequen
             raise InvalidParams(f"{folder} has {cell.planned} episodes of {plan.name}, more than {plan.planned}")
 
 
-def _same(folder: Path, what: str, before: object, now: object) -> None:
+def _same(folder: Path, setting: str, before: object, now: object) -> None:
     if before != now:
         raise InvalidParams(
-            f"{folder} was played with another {what} ({before!r}, now {now!r}), so the episodes cannot be mixed; "
+            f"{folder} was played with another {setting} ({before!r}, now {now!r}), so the episodes cannot be mixed; "
             "name another --out"
         )
 
@@ -361,8 +361,8 @@ def open_again(path: Path) -> list[Trajectory]:
 
 
 def _is_finished(cell: Cell, probes: int) -> bool:
-    whole = all(probe.episodes == probe.planned for probe in cell.probes)
-    return cell.problem is None and cell.episodes == cell.planned and len(cell.probes) == probes and whole
+    probes_finished = all(probe.episodes == probe.planned for probe in cell.probes)
+    return cell.problem is None and cell.episodes == cell.planned and len(cell.probes) == probes and probes_finished
 
 
 def _applies(probe: Probe, info: EnvironmentInfo) -> bool:

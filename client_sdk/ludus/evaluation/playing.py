@@ -65,10 +65,10 @@ async def play_cell(
     Raises:
         RequestError: the setup is wrong, so every episode would fail.
     """
-    done = skip if skip is not None else writer.done if writer is not None else ()
+    finished = skip if skip is not None else writer.done if writer is not None else ()
     stream = rollout(
         environment, policy, split=split, tasks=tasks, n=n, samples=samples, seed=seed, concurrency=concurrency,
-        retries=retries, harness=harness, skip=done, stop_after_same_failure=stop_after_same_failure,
+        retries=retries, harness=harness, skip=finished, stop_after_same_failure=stop_after_same_failure,
         on_progress=on_progress,
     )  # fmt: skip
     return await collect(stream, writer, stop_after_lost=stop_after_lost)

@@ -72,8 +72,8 @@ class _Choice:
         if self.probed.tools:
             return result
         turn = as_turn(result, CallIds())
-        said = tuple(item for item in turn.items if not isinstance(item, CallItem))
-        return Turn(said or (text_message("assistant", ""),), turn.usage, turn.stopped, turn.raw)
+        items = tuple(item for item in turn.items if not isinstance(item, CallItem))
+        return Turn(items or (text_message("assistant", ""),), turn.usage, turn.stopped, turn.raw)
 
     async def aclose(self) -> None:
         """Close the policy's own callable of the episode."""
@@ -87,5 +87,5 @@ def _cut(item: Item, share: float) -> Item:
     if not isinstance(item, Message) or item.role != "user":
         return item
     texts = [block.text for block in item.content if isinstance(block, TextBlock)]
-    whole = "\n".join(texts)
-    return text_message("user", whole[: math.floor(share * len(whole))])
+    text = "\n".join(texts)
+    return text_message("user", text[: math.floor(share * len(text))])

@@ -42,8 +42,8 @@ def mean_estimate(values: Sequence[float], bounds: Interval | None = None) -> Es
         margin = t95(count - 1) * error
         interval = value - margin, value + margin
         if bounds is not None:
-            most = math.inf if error else count  # a task's mean may rest on any number of episodes
-            interval = interval_within(interval, bounds, [(1.0, mean) for mean in values], most)
+            limit = math.inf if error else count  # a task's mean may rest on any number of episodes
+            interval = interval_within(interval, bounds, [(1.0, mean) for mean in values], limit)
     return Estimate(value=value, error=error, interval=_around(interval, value), tasks=count)
 
 
@@ -57,7 +57,7 @@ def share_estimate(values: Sequence[float], episodes: int) -> Estimate | None:
     if not values:
         return None
     value = math.fsum(values) / len(values)
-    interval = share_interval([(1.0, one) for one in values], episodes)
+    interval = share_interval([(1.0, value) for value in values], episodes)
     return Estimate(value=value, error=_standard_error(values), interval=_around(interval, value), tasks=len(values))
 
 
@@ -99,12 +99,12 @@ def student_p(t: float, freedom: int) -> float:
 
 def holm(values: Sequence[float | None]) -> list[float | None]:
     """Return p-values that are adjusted for the number of comparisons (Holm 1979); None stays None."""
-    known = sorted((value, index) for index, value in enumerate(values) if value is not None)
+    ranked = sorted((value, index) for index, value in enumerate(values) if value is not None)
     adjusted: list[float | None] = [None] * len(values)
     highest = 0.0
-    for rank, (value, place) in enumerate(known):
-        highest = max(highest, min(1.0, value * (len(known) - rank)))
-        adjusted[place] = highest
+    for rank, (value, position) in enumerate(ranked):
+        highest = max(highest, min(1.0, value * (len(ranked) - rank)))
+        adjusted[position] = highest
     return adjusted
 
 

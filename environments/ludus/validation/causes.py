@@ -87,55 +87,58 @@ class Diagnosis:
         """
         self._folder = Path(tempfile.mkdtemp(prefix="ludus-causes-"))
         try:
-            return await self._search(scripts[:SCRIPTS], [one for one in before if one not in scripts])
+            return await self._search(scripts[:SCRIPTS], [script for script in before if script not in scripts])
         finally:
             shutil.rmtree(self._folder, ignore_errors=True)
 
     async def _search(self, scripts: Sequence[Script], before: Sequence[Script]) -> dict[Script, list[Found]]:
         base, twin = await self._play(scripts), await self._play(scripts)
-        found: dict[Script, list[Found]] = {script: [] for script in scripts}
+        causes: dict[Script, list[Found]] = {script: [] for script in scripts}
         loose = _differing(scripts, base.first, twin.first)
         for script in loose:
-            one, other = base.first[scripts.index(script)], twin.first[scripts.index(script)]
-            suspect = _suspect(one, other, base.reads)
-            found[script] = [_found(suspect, base.reads)] if suspect is not None else []
+            here, there = base.first[scripts.index(script)], twin.first[scripts.index(script)]
+            suspect = _suspect(here, there, base.reads)
+            causes[script] = [_found(suspect, base.reads)] if suspect is not None else []
         steady = [script for script in scripts if script not in loose]
-        read = {one.what for one in base.reads}
+        read_names = {read.what for read in base.reads}
         likely = [name for name in CHANGEABLE if name in base.in_episodes]
-        possible = [name for name in CHANGEABLE if name in (read | UNSEEN) and name not in likely]
+        possible = [name for name in CHANGEABLE if name in (read_names | UNSEEN) and name not in likely]
         for group in (likely, possible, [name for name in CHANGEABLE if name not in (*likely, *possible)]):
-            if open_ones := [script for script in steady if not found[script]]:
-                await self._halve(scripts, base, group, open_ones, found)
-        if open_ones := [script for script in steady if not found[script]]:
-            if read & _WAVERING:  # what differs once says nothing: it must be the same difference in two processes
+            if open_ones := [script for script in steady if not causes[script]]:
+                await self._halve(scripts, base, group, open_ones, causes)
+        if open_ones := [script for script in steady if not causes[script]]:
+            # What differs once says nothing: it must be the same difference in two processes.
+            if read_names & _WAVERING:
                 wavers = _differing(scripts, base.again, twin.again)
                 open_ones = [script for script in open_ones if script not in wavers]
-            await self._look_back(scripts, before, base, open_ones, found)
+            await self._look_back(scripts, before, base, open_ones, causes)
         for script in steady:
-            if not found[script] and (name := next((one for one in _NOT_HELD_STILL if one in read & _WAVERING), None)):
-                found[script].append(_found(CAUSES[name], base.reads))
-        return found
+            if not causes[script] and (
+                name := next((candidate for candidate in _NOT_HELD_STILL if candidate in read_names & _WAVERING), None)
+            ):
+                causes[script].append(_found(CAUSES[name], base.reads))
+        return causes
 
     async def _halve(
         self, scripts: Sequence[Script], base: _Played, group: Sequence[str], suspects: Sequence[Script],
-        found: dict[Script, list[Found]],
+        causes: dict[Script, list[Found]],
     ) -> None:  # fmt: skip
         """Add the causes among a group of surroundings."""
         if not group or not suspects:
             return
         played = await self._play(scripts, group)
-        differing = [one for one in _differing(scripts, base.first, played.first) if one in suspects]
+        differing = [script for script in _differing(scripts, base.first, played.first) if script in suspects]
         if not differing:
             return
         if len(group) == 1:
             if {read.what for read in base.reads} & _WAVERING:
                 differing = await self._confirmed(scripts, base, group, differing)
             for script in differing:
-                found[script].append(_found(CAUSES[group[0]], base.reads))
+                causes[script].append(_found(CAUSES[group[0]], base.reads))
             return
         middle = len(group) // 2
         for half in (group[:middle], group[middle:]):
-            await self._halve(scripts, base, half, differing, found)
+            await self._halve(scripts, base, half, differing, causes)
 
     async def _confirmed(
         self, scripts: Sequence[Script], base: _Played, group: Sequence[str], suspects: Sequence[Script]
@@ -143,11 +146,15 @@ class Diagnosis:
         """Return the scripts that differ again, and not without the change: threads may have made the difference."""
         control, again = await self._play(scripts), await self._play(scripts, group)
         loose = _differing(scripts, base.first, control.first)
-        return [one for one in _differing(scripts, base.first, again.first) if one in suspects and one not in loose]
+        return [
+            script
+            for script in _differing(scripts, base.first, again.first)
+            if script in suspects and script not in loose
+        ]
 
     async def _look_back(
         self, scripts: Sequence[Script], before: Sequence[Script], base: _Played, suspects: Sequence[Script],
-        found: dict[Script, list[Found]],
+        causes: dict[Script, list[Found]],
     ) -> None:  # fmt: skip
         """Add that scripts follow earlier episodes, or the files that those left."""
         later = await self._play(scripts, before=[*before, *reversed(scripts)], keeps=True)
@@ -156,9 +163,9 @@ class Diagnosis:
         by_files = _differing(scripts, base.first, after_files.first)
         for script in suspects:
             if script in by_files:
-                found[script].append(_found(CAUSES["files"], later.reads))
+                causes[script].append(_found(CAUSES["files"], later.reads))
             elif script in changed:
-                found[script].append(_found(CAUSES["earlier-episodes"], ()))
+                causes[script].append(_found(CAUSES["earlier-episodes"], ()))
 
     async def _play(
         self, scripts: Sequence[Script], changed: Collection[str] = (), *, before: Iterable[Script] = (),
@@ -173,11 +180,11 @@ class Diagnosis:
                 at_import = process.reads
                 for script in before:
                     await self._perform(environment, script)
-                first = [await self._perform(environment, script) for script in scripts]
+                transcripts = [await self._perform(environment, script) for script in scripts]
                 again = [await self._perform(environment, script) for script in reversed(scripts)]
                 in_episodes = [read for read in process.reads if read not in at_import]
-                what = frozenset(read.what for read in in_episodes)
-                return _Played(first, again[::-1], [*in_episodes, *at_import], what)
+                read_names = frozenset(read.what for read in in_episodes)
+                return _Played(transcripts, again[::-1], [*in_episodes, *at_import], read_names)
         except LudusError as error:  # it cannot be served like this, which is a difference, too
             broken = [Transcript(script, 0, (("failed", error.message),)) for script in scripts]
             return _Played(broken, broken, [])
@@ -189,23 +196,29 @@ class Diagnosis:
             return Transcript(script, script.seed or 0, (("failed", type(error).__name__),))
 
 
-def _differing(scripts: Sequence[Script], one: Sequence[Transcript], other: Sequence[Transcript]) -> list[Script]:
+def _differing(
+    scripts: Sequence[Script], transcripts_a: Sequence[Transcript], transcripts_b: Sequence[Transcript]
+) -> list[Script]:
     return [
-        script for script, here, there in zip(scripts, one, other, strict=True) if difference(here.events, there.events)
+        script
+        for script, played_a, played_b in zip(scripts, transcripts_a, transcripts_b, strict=True)
+        if difference(played_a.events, played_b.events)
     ]
 
 
-def _suspect(one: Transcript, other: Transcript, reads: Sequence[Read]) -> Cause | None:
+def _suspect(played_a: Transcript, played_b: Transcript, reads: Sequence[Read]) -> Cause | None:
     """Return the most likely cause among those that cannot be held still; None if the code was seen to use none."""
-    if _ADDRESS.search(_first_difference(one, other)):
+    if _ADDRESS.search(_first_difference(played_a, played_b)):
         return CAUSES["addresses"]
-    seen = {read.what for read in reads}
-    return next((CAUSES[name] for name in _NOT_HELD_STILL if name in seen), None)
+    read_names = {read.what for read in reads}
+    return next((CAUSES[name] for name in _NOT_HELD_STILL if name in read_names), None)
 
 
-def _first_difference(one: Transcript, other: Transcript) -> str:
+def _first_difference(played_a: Transcript, played_b: Transcript) -> str:
     values: list[tuple[Any, Any]] = [
-        (here[1], there[1]) for here, there in zip(one.events, other.events, strict=False) if here != there
+        (event_a[1], event_b[1])
+        for event_a, event_b in zip(played_a.events, played_b.events, strict=False)
+        if event_a != event_b
     ]
     return str(values[0][0]) if values else ""
 

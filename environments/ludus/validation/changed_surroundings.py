@@ -71,7 +71,7 @@ def _kind(frame: FrameType) -> str:
     kind = _kinds.get(name)
     if kind is None:
         top = name.partition(".")[0]
-        if any(name == one or name.startswith(one + ".") for one in _OURS):
+        if any(name == prefix or name.startswith(prefix + ".") for prefix in _OURS):
             kind = "ours"
         elif top in sys.stdlib_module_names or top in _TRANSPARENT or name == __name__:
             kind = "library"
@@ -131,14 +131,16 @@ class Surroundings:
         self._replace_threads()
         self._watch()
 
-    def _differs(self, what: str) -> bool:
-        return what in self._changed
+    def _differs(self, cause: str) -> bool:
+        return cause in self._changed
 
-    def _note(self, what: str, function: str, frame: FrameType, owner: str = "") -> None:
-        place = _place(frame)
-        if (what, place, owner) not in self._noted:
-            self._noted.add((what, place, owner))
-            self._reads.write(json.dumps({"what": what, "place": place, "function": function, "owner": owner}) + "\n")
+    def _note(self, cause: str, function: str, frame: FrameType, owner: str = "") -> None:
+        location = _place(frame)
+        if (cause, location, owner) not in self._noted:
+            self._noted.add((cause, location, owner))
+            self._reads.write(
+                json.dumps({"what": cause, "place": location, "function": function, "owner": owner}) + "\n"
+            )
 
     # ── clocks ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -153,14 +155,14 @@ class Surroundings:
                 self._replace_clock(time, name + "_ns", clock, 10**9, direct=True)
         for name in ("localtime", "gmtime", "ctime"):
             self._default_to_now(name, 0, wall)
-        for name, place in (("strftime", 1), ("asctime", 0)):
-            self._default_to_now(name, place, wall)
+        for name, position in (("strftime", 1), ("asctime", 0)):
+            self._default_to_now(name, position, wall)
         self._replace_datetime(wall)
 
-    def _clock(self, what: str, real: Callable[[], float], base: float, ahead: float) -> Callable[[], float]:
+    def _clock(self, cause: str, real: Callable[[], float], base: float, ahead: float) -> Callable[[], float]:
         """Return what the environment reads from a clock."""
         began, readings = real(), itertools.count(1)
-        changed = self._differs(what)
+        changed = self._differs(cause)
 
         def read() -> float:
             if self._pinned:
@@ -174,30 +176,30 @@ class Surroundings:
         self, module: ModuleType, name: str, clock: Callable[[], float], scale: int, *, direct: bool = False
     ) -> None:
         real = getattr(module, name)
-        what = "monotonic-clock" if direct else "wall-clock"
+        cause = "monotonic-clock" if direct else "wall-clock"
 
         @wraps(real)
         def read() -> Any:
             frame = _caller(direct=direct)
             if frame is None:
                 return real()
-            self._note(what, f"{module.__name__}.{name}", frame)
+            self._note(cause, f"{module.__name__}.{name}", frame)
             return clock() if scale == 1 else int(clock() * scale)
 
         setattr(module, name, read)
 
-    def _default_to_now(self, name: str, place: int, wall: Callable[[], float]) -> None:
+    def _default_to_now(self, name: str, position: int, wall: Callable[[], float]) -> None:
         """Let a function of `time` take the environment's clock where the argument at a place is left out."""
         real, local = getattr(time, name), time.localtime
 
         @wraps(real)
-        def call(*given: Any) -> Any:
-            frame = _caller() if len(given) <= place or given[place] is None else None
+        def call(*arguments: Any) -> Any:
+            frame = _caller() if len(arguments) <= position or arguments[position] is None else None
             if frame is None:
-                return real(*given)
+                return real(*arguments)
             self._note("wall-clock", f"time.{name}", frame)
             now = wall()
-            return real(*given[:place], now if name in ("localtime", "gmtime", "ctime") else local(now))
+            return real(*arguments[:position], now if name in ("localtime", "gmtime", "ctime") else local(now))
 
         setattr(time, name, call)
 
@@ -222,8 +224,8 @@ class Surroundings:
         (methods,) = gc.get_referents(kind.__dict__)
         replaced = {name: methods[name] for name in ("now", "utcnow")}
 
-        def put(these: dict[str, Any]) -> None:
-            methods.update(these)
+        def put(replacements: dict[str, Any]) -> None:
+            methods.update(replacements)
             pythonapi.PyType_Modified(py_object(kind))
 
         put({"now": classmethod(now), "utcnow": classmethod(utcnow)})
@@ -258,7 +260,7 @@ class Surroundings:
         if self._pinned:
             real_seed(random._inst, self._salt("random"))
 
-    def _replace_methods(self, module: Any, generator: Any, what: str) -> None:
+    def _replace_methods(self, module: Any, generator: Any, cause: str) -> None:
         """Note who calls the functions of a module that draw from its one generator."""
 
         def noting(name: str, real: Any) -> Any:
@@ -266,7 +268,7 @@ class Surroundings:
             def draw(*args: Any, **kwargs: Any) -> Any:
                 frame = _caller()
                 if frame is not None:
-                    self._note(what, f"{module.__name__}.{name}", frame)
+                    self._note(cause, f"{module.__name__}.{name}", frame)
                 return real(*args, **kwargs)
 
             return draw
@@ -282,14 +284,14 @@ class Surroundings:
             generator.seed(2 if self._differs("numpy") else 1)
         self._replace_methods(module, generator, "numpy")
 
-    def _salt(self, what: str) -> str:
-        return f"{what}/{self._differs(what)}"
+    def _salt(self, cause: str) -> str:
+        return f"{cause}/{self._differs(cause)}"
 
-    def _bytes(self, what: str, frame: FrameType, size: int) -> bytes:
+    def _bytes(self, cause: str, frame: FrameType, size: int) -> bytes:
         """Return bytes that depend on the place in the code, and on how many it has drawn."""
-        place = f"{self._salt(what)}/{frame.f_code.co_name}:{frame.f_lineno}"
-        self._drawn[place] += 1
-        return hashlib.shake_256(f"{place}/{self._drawn[place]}".encode()).digest(size)
+        location = f"{self._salt(cause)}/{frame.f_code.co_name}:{frame.f_lineno}"
+        self._drawn[location] += 1
+        return hashlib.shake_256(f"{location}/{self._drawn[location]}".encode()).digest(size)
 
     # ── files and machine ──────────────────────────────────────────────────────────────────────────────────────────
 
@@ -303,11 +305,11 @@ class Surroundings:
 
         def listdir(path: Any = None) -> Any:
             frame = _caller()
-            found = real_listdir(path)
+            names = real_listdir(path)
             if frame is None:
-                return found
+                return names
             self._note("listing", "os.listdir", frame)
-            return ordered(found, lambda name: name)
+            return ordered(names, lambda name: name)
 
         def scandir(path: Any = None) -> Any:
             frame = _caller()
@@ -346,8 +348,8 @@ class Surroundings:
         row = _Row()
 
         def delaying(real: Callable[..., Any]) -> Callable[..., Any]:
-            place = row.enter()
-            seconds = (_THREADS - place if reverse else place) * _THREAD_SECONDS
+            index = row.enter()
+            seconds = (_THREADS - index if reverse else index) * _THREAD_SECONDS
 
             def call(*args: Any, **kwargs: Any) -> Any:
                 time.sleep(seconds)
@@ -393,14 +395,14 @@ class Surroundings:
             self._note_calls(builtins, "hash", "addresses", _is_hashed_by_address)
         sys.addaudithook(self._audit)
 
-    def _note_calls(self, module: ModuleType, name: str, what: str, counts: Callable[..., bool]) -> None:
+    def _note_calls(self, module: ModuleType, name: str, cause: str, counts: Callable[..., bool]) -> None:
         real = getattr(module, name)
 
         @wraps(real)
         def call(*args: Any) -> Any:
             frame = _caller(direct=True)
             if frame is not None and "site-packages" not in frame.f_code.co_filename and counts(*args):
-                self._note(what, name, frame)
+                self._note(cause, name, frame)
             return real(*args)
 
         setattr(module, name, call)
@@ -477,9 +479,9 @@ class _Row:
     def enter(self) -> int:
         """Return the place of a thread that starts."""
         with self._lock:
-            place = self._next = 0 if self._running == 0 else (self._next + 1) % _THREADS
+            index = self._next = 0 if self._running == 0 else (self._next + 1) % _THREADS
             self._running += 1
-            return place
+            return index
 
     def leave(self) -> None:
         """Count a thread that has finished."""

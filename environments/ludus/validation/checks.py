@@ -83,8 +83,8 @@ def warning(message: str, evidence: Iterable[Evidence] = (), cause: str | None =
 
 
 def _problem(severity: Severity, message: str, evidence: Iterable[Evidence], cause: str | None) -> Problem:
-    places = list(evidence)
-    return Problem(severity, message, tuple(places[:SHOWN]), len(places), cause)
+    examples = list(evidence)
+    return Problem(severity, message, tuple(examples[:SHOWN]), len(examples), cause)
 
 
 Run = Callable[[Any], AsyncIterator[Problem]]

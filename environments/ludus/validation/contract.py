@@ -53,10 +53,10 @@ async def documented(target: ValidationTarget) -> AsyncIterator[Problem]:
     "splits", "The environment has tasks to train on and others to test on", "static.task_distribution_pinning"
 )
 async def splits(target: ValidationTarget) -> AsyncIterator[Problem]:
-    kinds = {split.info.type for split in target.splits}
-    if "train" not in kinds:
+    types = {split.info.type for split in target.splits}
+    if "train" not in types:
         yield warning("there is no split of type `train`, so a trainer has no tasks")
-    if not kinds & {"validation", "test"}:
+    if not types & {"validation", "test"}:
         yield warning("there is no split of type `validation` or `test`, so nothing measures what was learned")
 
 
@@ -67,31 +67,31 @@ async def task_list(target: ValidationTarget) -> AsyncIterator[Problem]:
     wrong: list[Evidence] = []
     for split in target.splits:
         name, count = split.info.name, split.info.count
-        seen: dict[str, int] = {}
+        indices: dict[str, int] = {}
         try:
             async for row in target.environment.tasks(name, page=200):
-                if row.id in seen:
-                    wrong.append(Evidence(f"has index {seen[row.id]} and {row.index}", name, row.id))
-                if row.index != len(seen):
-                    wrong.append(Evidence(f"is listed at position {len(seen)} with index {row.index}", name, row.id))
-                seen[row.id] = row.index
-                if len(seen) >= LISTED or len(wrong) > 20:
+                if row.id in indices:
+                    wrong.append(Evidence(f"has index {indices[row.id]} and {row.index}", name, row.id))
+                if row.index != len(indices):
+                    wrong.append(Evidence(f"is listed at position {len(indices)} with index {row.index}", name, row.id))
+                indices[row.id] = row.index
+                if len(indices) >= LISTED or len(wrong) > 20:
                     break
         except LudusError as failure:
-            missing.append(Evidence(short(f"after {len(seen)} tasks: {failure.message}"), name))
+            missing.append(Evidence(short(f"after {len(indices)} tasks: {failure.message}"), name))
             continue
-        if count is not None and len(seen) < min(count, LISTED) and not wrong:
-            missing.append(Evidence(f"the split states {count} tasks, and lists {len(seen)}", name))
-        for place in [0, 1, 1000] if count is None else sorted({0, count // 2, count - 1}):
+        if count is not None and len(indices) < min(count, LISTED) and not wrong:
+            missing.append(Evidence(f"the split states {count} tasks, and lists {len(indices)}", name))
+        for index in [0, 1, 1000] if count is None else sorted({0, count // 2, count - 1}):
             try:
-                row = await target.environment.task(name, index=place)
+                row = await target.environment.task(name, index=index)
                 again = await target.environment.task(name, task=row.id)
             except LudusError as failure:
-                missing.append(Evidence(short(f"index {place}: {failure.message}"), name))
+                missing.append(Evidence(short(f"index {index}: {failure.message}"), name))
                 continue
-            if again.index != place or again.fields != row.fields:
+            if again.index != index or again.fields != row.fields:
                 wrong.append(
-                    Evidence(f"index {place} is this task, but its id leads to index {again.index}", name, row.id)
+                    Evidence(f"index {index} is this task, but its id leads to index {again.index}", name, row.id)
                 )
     if missing:
         yield error("announced tasks are not available: correct the split's generator or its count", missing)
@@ -102,23 +102,32 @@ async def task_list(target: ValidationTarget) -> AsyncIterator[Problem]:
 @suite.check("task-stability", "A task is the same each time and in every process", "static.task_distribution_pinning")
 async def task_stability(target: ValidationTarget) -> AsyncIterator[Problem]:
     changed: list[Evidence] = []
-    shown = [row for row in target.tasks if row.fields]
+    with_fields = [row for row in target.tasks if row.fields]
     elsewhere = await target.second.environment() if target.second is not None else target.environment
-    where = "in another process" if target.second is not None else "when requested again"
+    elsewhere_text = "in another process" if target.second is not None else "when requested again"
     for row in target.tasks:
         try:
             again = await elsewhere.task(row.split, index=row.index)
         except LudusError as failure:
-            changed.append(Evidence(short(f"{where}: {failure.message}"), row.split, row.id))
+            changed.append(Evidence(short(f"{elsewhere_text}: {failure.message}"), row.split, row.id))
             continue
         if again != row:
-            difference = f"index {row.index} is {_row(row)}; {where} it is {_row(again)}"
+            difference = f"index {row.index} is {_row(row)}; {elsewhere_text} it is {_row(again)}"
             changed.append(Evidence(difference, row.split, row.id))
-        elif not row.fields and shown and not changed and not await _reworded(target, shown[0], elsewhere):
+        elif not row.fields and with_fields and not changed and not await _reworded(target, with_fields[0], elsewhere):
             # Rows of test splits show no fields, so the prompts are compared instead.
-            first, other = await _prompt(target, row, target.environment), await _prompt(target, row, elsewhere)
-            if first != other:
-                changed.append(Evidence(f"the prompt is {short(first)!r}; {where} {short(other)!r}", row.split, row.id))
+            prompt_here, prompt_there = (
+                await _prompt(target, row, target.environment),
+                await _prompt(target, row, elsewhere),
+            )
+            if prompt_here != prompt_there:
+                changed.append(
+                    Evidence(
+                        f"the prompt is {short(prompt_here)!r}; {elsewhere_text} {short(prompt_there)!r}",
+                        row.split,
+                        row.id,
+                    )
+                )
     if changed:
         yield error(
             "tasks change between processes: make each from its index alone, with `random.Random(f'{split}-{index}')`, "
@@ -129,9 +138,9 @@ async def task_stability(target: ValidationTarget) -> AsyncIterator[Problem]:
 
 async def _reworded(target: ValidationTarget, row: Any, elsewhere: Any) -> bool:
     """Return whether the prompts of one task differ between processes, or from one episode to the next."""
-    first = await _prompt(target, row, target.environment)
-    again, other = await _prompt(target, row, target.environment), await _prompt(target, row, elsewhere)
-    return not first == again == other
+    prompt_here = await _prompt(target, row, target.environment)
+    again, prompt_there = await _prompt(target, row, target.environment), await _prompt(target, row, elsewhere)
+    return not prompt_here == again == prompt_there
 
 
 async def _prompt(target: ValidationTarget, row: Any, environment: Any) -> str:
@@ -163,10 +172,10 @@ async def prompt(target: ValidationTarget) -> AsyncIterator[Problem]:
         # Rows of test splits show no fields; the environment's code has all of them.
         public = target.task(play.task).public() if target.local is not None else play.task.fields
         fields = json.dumps(public, ensure_ascii=False, default=str)
-        for pattern, what in _UNRENDERED:
+        for pattern, meaning in _UNRENDERED:
             for match in pattern.finditer(_CODE.sub(" ", text)):
                 if json.dumps(match[0].strip(), ensure_ascii=False)[1:-1] not in fields:
-                    spoiled.append(evidence(play, f"{match[0].strip()!r}: {what}"))
+                    spoiled.append(evidence(play, f"{match[0].strip()!r}: {meaning}"))
                     break
     if empty:
         yield error("prompts without any text or image: return the policy's instructions from `prompt`", empty)
@@ -196,9 +205,9 @@ async def tools(target: ValidationTarget) -> AsyncIterator[Problem]:
         raise NotApplicable("no tool was called")
     wrong = [name for name, outcomes in calls.items() if name in refused and all(outcomes)]
     understood = await _understood(target) if wrong else set()
-    if places := [refused[name] for name in wrong if name not in understood]:
+    if examples := [refused[name] for name in wrong if name not in understood]:
         yield error(
-            "tools refuse every call that their own schema allows: describe in the schema what is allowed", places
+            "tools refuse every call that their own schema allows: describe in the schema what is allowed", examples
         )
 
 
@@ -208,12 +217,14 @@ async def _understood(target: ValidationTarget) -> set[str]:
         plays = await target.played("oracle")
     except NotApplicable:
         return set()
-    taken = {(play.episode, step.call_id) for play in plays for step in play.steps if step.error != "invalid_arguments"}
+    accepted = {
+        (play.episode, step.call_id) for play in plays for step in play.steps if step.error != "invalid_arguments"
+    }
     return {
         str(item.get("name"))
         for play in plays
         for item in play.items
-        if item.get("type") == "function_call" and (play.episode, item.get("call_id")) in taken
+        if item.get("type") == "function_call" and (play.episode, item.get("call_id")) in accepted
     }
 
 
@@ -248,5 +259,5 @@ async def _limits(target: ValidationTarget, row: Any) -> Any:
 
 
 def _properties(schema: dict[str, Any]) -> dict[str, Any]:
-    found = schema.get("properties", {})
-    return found if isinstance(found, dict) else {}
+    properties = schema.get("properties", {})
+    return properties if isinstance(properties, dict) else {}

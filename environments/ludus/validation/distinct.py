@@ -68,8 +68,8 @@ class _Problem:
 
     def without(self, labels: frozenset[str]) -> _Problem:
         """Return the same task without some public fields."""
-        kept = {name: value for name, value in self.public.items() if name not in labels}
-        return _problem(self.split, self.task, kept, self.private)
+        public = {name: value for name, value in self.public.items() if name not in labels}
+        return _problem(self.split, self.task, public, self.private)
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -102,16 +102,18 @@ async def _scan(target: ValidationTarget) -> list[_Problem]:
         count = split.info.count if split.info.count is not None else target.settings.scan
         indices = spread(count, target.settings.scan)
         if target.local is not None:
-            found = await asyncio.to_thread(_read, target.local.split(split.info.name), split.info.name, indices)
+            split_problems = await asyncio.to_thread(
+                _read, target.local.split(split.info.name), split.info.name, indices
+            )
         else:
-            found = await _read_remote(target, split.info.name, len(indices))
-        problems += found
+            split_problems = await _read_remote(target, split.info.name, len(indices))
+        problems += split_problems
     return problems
 
 
 def _read(split: Any, name: str, indices: Iterable[int]) -> list[_Problem]:
     began = time.monotonic()
-    found = []
+    problems = []
     for index in indices:
         try:
             task = split.get(index)
@@ -121,23 +123,23 @@ def _read(split: Any, name: str, indices: Iterable[int]) -> list[_Problem]:
             field: value.model_dump(mode="json") if isinstance(value := getattr(task, field), BaseModel) else value
             for field in type(task).private_fields()
         }
-        found.append(_problem(name, task.id, task.public(), private))
+        problems.append(_problem(name, task.id, task.public(), private))
         if time.monotonic() - began > READ_SECONDS:
             break
-    return found
+    return problems
 
 
-async def _read_remote(target: ValidationTarget, name: str, most: int) -> list[_Problem]:
-    found = []
+async def _read_remote(target: ValidationTarget, name: str, limit: int) -> list[_Problem]:
+    problems = []
     try:
         async for row in target.environment.tasks(name, page=500):
             if row.fields:
-                found.append(_problem(name, row.id, row.fields, {}))
-            if len(found) >= most or (not row.fields and row.index > 0):
+                problems.append(_problem(name, row.id, row.fields, {}))
+            if len(problems) >= limit or (not row.fields and row.index > 0):
                 break
     except LudusError:
         pass  # `task-list` reports it
-    return found
+    return problems
 
 
 def _problem(split: str, task: str, public: Mapping[str, Any], private: Mapping[str, Any]) -> _Problem:
@@ -172,8 +174,8 @@ _NUMBER_WORD: Final = re.compile(
 def _numbers(text: str) -> list[str]:
     """Return the numbers of a text, up to 99 also if they are written as words."""
     spelled = [
-        str(_UNITS.index(unit) if unit else 20 + 10 * _TENS.index(ten) + (_UNITS.index(one) if one else 0))
-        for ten, one, unit in _NUMBER_WORD.findall(text.lower())
+        str(_UNITS.index(unit) if unit else 20 + 10 * _TENS.index(ten) + (_UNITS.index(digit) if digit else 0))
+        for ten, digit, unit in _NUMBER_WORD.findall(text.lower())
     ]
     return [*re.findall(r"\d+(?:\.\d+)?", text), *spelled]
 
@@ -201,15 +203,15 @@ def _require_two_splits(target: ValidationTarget) -> None:
 async def split_overlap(target: ValidationTarget) -> AsyncIterator[Problem]:
     _require_two_splits(target)
     problems = await _unlabeled(target)
-    first: dict[str, _Problem] = {}
-    both: list[Evidence] = []
+    first_of: dict[str, _Problem] = {}
+    repeats: list[Evidence] = []
     for problem in problems:
-        earlier = first.setdefault(problem.content, problem)
+        earlier = first_of.setdefault(problem.content, problem)
         if earlier.split != problem.split:
-            both.append(Evidence(f"is also {earlier.split}/{earlier.task}", problem.split, problem.task))
-    if both:
+            repeats.append(Evidence(f"is also {earlier.split}/{earlier.task}", problem.split, problem.task))
+    if repeats:
         yield error(
-            "tasks appear in two splits, so the tests contain training tasks: split by content, not by index", both
+            "tasks appear in two splits, so the tests contain training tasks: split by content, not by index", repeats
         )
 
 
@@ -220,19 +222,19 @@ async def near_duplicates(target: ValidationTarget) -> AsyncIterator[Problem]:
     common = _template(problems)
     exact = Counter(problem.content for problem in problems)
     near: list[Evidence] = []
-    seen: dict[tuple[Any, ...], _Problem] = {}
+    earliest: dict[tuple[Any, ...], _Problem] = {}
     long: list[tuple[_Problem, tuple[str, ...]]] = []
     for problem in problems:
         canonical_form = problem.canonical_form(common)
         if not canonical_form or exact[problem.content] > 1:
             continue
-        own = tuple(word for word in problem.words if word not in common)
-        if len(own) >= LONG_TEXT:
-            long.append((problem, own))
-        earlier = seen.setdefault(canonical_form, problem)
+        rare_words = tuple(word for word in problem.words if word not in common)
+        if len(rare_words) >= LONG_TEXT:
+            long.append((problem, rare_words))
+        earlier = earliest.setdefault(canonical_form, problem)
         if earlier.split != problem.split:
             near.append(_pair_evidence(problem, earlier))
-    near += _overlapping(long, {(one.split or "", one.task or "") for one in near})
+    near += _overlapping(long, {(pair.split or "", pair.task or "") for pair in near})
     if near:
         yield error(
             "tasks of two splits differ only in case, punctuation, order or a few words: split by what the tasks ask, "
@@ -248,26 +250,26 @@ async def rewordings(target: ValidationTarget) -> AsyncIterator[Problem]:
     _require_two_splits(target)
     if target.local is None:
         raise NotApplicable(target.no_class_reason)
-    if same := target.failed & SAME_TASKS:
-        raise NotApplicable(f"tests repeat training tasks (see `{min(same)}`)")
+    if repeating := target.failed & SAME_TASKS:
+        raise NotApplicable(f"tests repeat training tasks (see `{min(repeating)}`)")
     problems = await _unlabeled(target)
     training = {split.info.name for split in target.splits if split.info.type == "train"}
-    known: Counter[tuple[Any, ...]] = Counter()
-    first: dict[tuple[Any, ...], _Problem] = {}
+    counts: Counter[tuple[Any, ...]] = Counter()
+    first_of: dict[tuple[Any, ...], _Problem] = {}
     for problem in problems:
         if problem.split in training and (key := problem.gist) is not None:
-            known[key] += 1
-            first.setdefault(key, problem)
-    repeated = sum(count for count in known.values() if count > 1) / max(1, known.total())
+            counts[key] += 1
+            first_of.setdefault(key, problem)
+    repeated = sum(count for count in counts.values() if count > 1) / max(1, counts.total())
     for split in [split.info.name for split in target.splits if split.info.name not in training]:
         tests = [problem for problem in problems if problem.split == split and problem.gist is not None]
-        alike = [problem for problem in tests if known[problem.gist or ()]]
+        alike = [problem for problem in tests if counts[problem.gist or ()]]
         # Small numbers and few answers repeat by chance, and then they do so among training tasks, too.
         if len(alike) > 2 and len(alike) / len(tests) >= max(REWORDED, CHANCE * repeated):
             yield error(
                 f"{len(alike)} of {len(tests)} tasks of {split} have the numbers and the answer of a training task: "
                 "draw other content for tests, and not other words",
-                [_pair_evidence(problem, first[problem.gist or ()]) for problem in alike],
+                [_pair_evidence(problem, first_of[problem.gist or ()]) for problem in alike],
             )
 
 
@@ -285,24 +287,28 @@ def _template(problems: Iterable[_Problem]) -> frozenset[str]:
     return frozenset(word for word, count in counted.items() if number > 4 and count > SHARED * number)
 
 
-def _overlapping(long: list[tuple[_Problem, tuple[str, ...]]], known: set[tuple[str, str]]) -> list[Evidence]:
+def _overlapping(long: list[tuple[_Problem, tuple[str, ...]]], skipped: set[tuple[str, str]]) -> list[Evidence]:
     """Return evidence of pairs of long texts in different splits that share most runs of three words."""
     runs = [frozenset(zip(words, words[1:], words[2:], strict=False)) for _, words in long]
     holders: dict[tuple[str, ...], list[int]] = defaultdict(list)
-    found: list[Evidence] = []
+    pairs: list[Evidence] = []
     for index, (problem, _) in enumerate(long):
         shared: Counter[int] = Counter()
         for run in runs[index]:
             if len(holders[run]) < 50:
                 shared.update(holders[run])
                 holders[run].append(index)
-        for other, count in shared.most_common(3):
-            union = len(runs[index]) + len(runs[other]) - count
-            earlier = long[other][0]
-            if count / union >= ALIKE and earlier.split != problem.split and (problem.split, problem.task) not in known:
-                found.append(_pair_evidence(problem, earlier))
+        for neighbor, count in shared.most_common(3):
+            union = len(runs[index]) + len(runs[neighbor]) - count
+            earlier = long[neighbor][0]
+            if (
+                count / union >= ALIKE
+                and earlier.split != problem.split
+                and (problem.split, problem.task) not in skipped
+            ):
+                pairs.append(_pair_evidence(problem, earlier))
                 break
-    return found
+    return pairs
 
 
 @suite.check("duplicates", "A split does not repeat its tasks", "static.task_distribution_pinning")

@@ -20,27 +20,28 @@ suite = Suite()
 
 @suite.check("version", "What the last report recorded still happens, unless the version is another one")
 async def version(target: ValidationTarget) -> AsyncIterator[Problem]:
-    last = target.last_report
-    if last is None:
+    previous = target.last_report
+    if previous is None:
         raise NotApplicable("this needs the last report, which `--since FILE` names")
-    if last.version != target.info.version:
-        raise NotApplicable(f"the version has changed from {last.version} to {target.info.version}")
-    if not last.recorded:
+    if previous.version != target.info.version:
+        raise NotApplicable(f"the version has changed from {previous.version} to {target.info.version}")
+    if not previous.recorded:
         raise NotApplicable("the last report has no episodes to compare with")
     changed: list[Evidence] = []
-    for recorded in last.recorded:
+    for recorded in previous.recorded:
         script = recorded.script()
         try:
             played = await perform(target.environment, script, target.settings.secrets)
         except LudusError as failure:
             changed.append(evidence_of(script, f"its episode does not start any more: {failure.message}"))
             continue
-        if where := _difference(recorded, played):
-            changed.append(evidence_of(script, where))
+        if change := _difference(recorded, played):
+            changed.append(evidence_of(script, change))
     if changed:
         yield error(
-            f"the same actions give something else than in the last report, and the version is still {last.version}: "
-            "increase `version`, so that recorded episodes, curricula and leaderboards tell the two apart",
+            "the same actions give something else than in the last report, and the version is still "
+            f"{previous.version}: increase `version`, so that recorded episodes, curricula and leaderboards tell the "
+            "two apart",
             changed,
             cause="version",
         )

@@ -64,8 +64,8 @@ def read_reports(path: Path) -> Sequence[LastReport]:
     try:
         return TypeAdapter(tuple[LastReport, ...]).validate_json(path.read_bytes())
     except ValidationError as failure:
-        why = failure.errors(include_url=False)[0]["msg"]
-        raise ValueError(f"{path} is no report that `ludus validate --out` wrote: {why}") from None
+        reason = failure.errors(include_url=False)[0]["msg"]
+        raise ValueError(f"{path} is no report that `ludus validate --out` wrote: {reason}") from None
 
 
 def record(played: Iterable[tuple[Script, Transcript]]) -> tuple[RecordedEpisode, ...]:

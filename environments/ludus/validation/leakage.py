@@ -107,22 +107,24 @@ def rare_arguments(tools: Sequence[ToolSpec], oracle: Sequence[Trajectory]) -> l
 
     All arguments come in turn, so that an episode with few calls tries each.
     """
-    made = [call for play in oracle for call in script_of(play).actions if isinstance(call, Call)]
-    usual = {call.tool: call.arguments for call in made}
+    calls_made = [call for play in oracle for call in script_of(play).actions if isinstance(call, Call)]
+    usual = {call.tool: call.arguments for call in calls_made}
     judged = _judged_tools(oracle)
     lasts = [action for play in oracle for action in script_of(play).actions[-1:]]
     ends = {action.tool for action in lasts if isinstance(action, Call)}
     series: list[list[Call]] = []
     of_ends: list[list[Call]] = []
     for tool in tools:
-        others = {**empty_arguments(tool.input_schema), **usual.get(tool.name, {})}
+        arguments = {**empty_arguments(tool.input_schema), **usual.get(tool.name, {})}
         for name, schema in tool.input_schema.get("properties", {}).items():
             # What solves another task is wrong here, and plausible: replies about such values show most. Tools that
             # only look something up would show what they are for.
-            plausible = [call.arguments[name] for call in made if call.tool == tool.name and name in call.arguments]
+            plausible = [
+                call.arguments[name] for call in calls_made if call.tool == tool.name and name in call.arguments
+            ]
             plausible = plausible if tool.name in judged else []
             values = [*plausible[:1], *_rare_values(schema)[:2], *plausible[1:PLAUSIBLE], *_rare_values(schema)[2:]]
-            calls = [Call(tool.name, {**others, name: value}) for value in values]
+            calls = [Call(tool.name, {**arguments, name: value}) for value in values]
             (of_ends if tool.name in ends else series).append(calls)
     # A call that ends the episode would keep the others from being tried.
     in_turn = [
@@ -151,9 +153,9 @@ def _rare_values(schema: Any) -> Sequence[Any]:
         return ()
     if "enum" in schema:
         return tuple(schema["enum"])
-    kinds = [schema, *schema.get("anyOf", ())]
+    alternatives = [schema, *schema.get("anyOf", ())]
     values: list[Any] = []
-    for kind in kinds:
+    for kind in alternatives:
         match kind.get("type") if isinstance(kind, dict) else None:
             case "string":
                 values += RARE_TEXTS
@@ -204,11 +206,14 @@ async def leakage(target: ValidationTarget) -> AsyncIterator[Problem]:
         raise NotApplicable(target.no_class_reason)
     plays = await _gather(target)
     texts = {key: _read(play) for key, play in plays.items()}
-    if shown := _secrets_shown(long_secrets, plays):
-        yield error("secrets of the episode are shown to the policy: keep them out of what it reads", shown)
+    if evidence_here := _secrets_shown(long_secrets, plays):
+        yield error("secrets of the episode are shown to the policy: keep them out of what it reads", evidence_here)
     if target.local is None:
         return
-    lowered = {place: {key: dict(read.places())[place].lower() for key, read in texts.items()} for place in _PLACES}
+    lowered = {
+        source: {key: dict(seen_texts.places())[source].lower() for key, seen_texts in texts.items()}
+        for source in _PLACES
+    }
     private: dict[str, dict[Key, str]] = {}
     field_of: dict[str, str] = {}
     holders: defaultdict[tuple[str, str], set[Key]] = defaultdict(set)
@@ -230,35 +235,35 @@ async def leakage(target: ValidationTarget) -> AsyncIterator[Problem]:
     names = {name for path in private for name in _names(path)}
     if sought - names:
         yield error(f"`discoverable_fields` names fields that are not private: {', '.join(sorted(sought - names))}")
-    found: list[Evidence] = []
+    findings: list[Evidence] = []
     observed: list[Evidence] = []
     to_declare = set(sought)
     for path, values in private.items():
-        for place in _PLACES:
-            texts_here = {key: dict(read.places())[place] for key, read in texts.items()}
-            leaked = leaks(path, values, texts_here, place, significance=SIGNIFICANCE / len(private))
+        for source in _PLACES:
+            texts_here = {key: dict(seen_texts.places())[source] for key, seen_texts in texts.items()}
+            leaked = leaks(path, values, texts_here, source, significance=SIGNIFICANCE / len(private))
             leaked = leaked or _encoded_leaks(
-                path, values, texts_here, lowered[place], place, SIGNIFICANCE / len(private)
+                path, values, texts_here, lowered[source], source, SIGNIFICANCE / len(private)
             )
             field = field_of[path]
-            if place in ("the prompt", "the public fields"):
+            if source in ("the prompt", "the public fields"):
                 # A question about a table names something in it, and a task may offer values in another order.
                 leaked = [
                     leak for leak in leaked if field not in tables
                     and not _are_choices(lists[field, _key(leak)], texts_here[_key(leak)])
                 ]  # fmt: skip
             leaked = [leak for leak in leaked if not _is_vocabulary(holders, field, values[_key(leak)])]
-            shown = [_with_episode(plays, leak, values[_key(leak)], place) for leak in leaked]
-            if place != _OBSERVATION:
-                found += shown
+            evidence_here = [_with_episode(plays, leak, values[_key(leak)], source) for leak in leaked]
+            if source != _OBSERVATION:
+                findings += evidence_here
             elif not sought & _names(path):
-                observed += shown
-                to_declare |= {field_of[path]} if shown else set()
-    if found:
+                observed += evidence_here
+                to_declare |= {field_of[path]} if evidence_here else set()
+    if findings:
         yield error(
             "private fields are shown to the policy: keep them out of prompts, observations and messages until the "
             "episode has ended",
-            found,
+            findings,
         )
     if observed:
         declared = repr(tuple(sorted(to_declare))).replace("'", '"')
@@ -278,7 +283,7 @@ async def _answers_described(target: ValidationTarget, plays: Mapping[Key, Seque
         text = final_text(script_of(play).actions) if play.failure is None else None
         if text is not None and len(words := without_label(text)) > 1:
             answers[play.split, play.task.id] = words
-    texts = {key: "\n".join(_descriptions(found[-1].tools)) for key, found in plays.items()}
+    texts = {key: "\n".join(_descriptions(played[-1].tools)) for key, played in plays.items()}
     # A word that the tools of other tasks have, too, is a word of the descriptions.
     answers = {key: answer for key, answer in answers.items()
                if sum(contains(answer, text) for text in texts.values()) <= max(1, len(texts) / 4)}  # fmt: skip
@@ -304,8 +309,8 @@ def _key(leak: Evidence) -> Key:
 
 def _are_choices(values: Sequence[str], text: str) -> bool:
     """Return whether a text offers all values of a private list in another order, such as things to be put in order."""
-    places = [text.lower().find(value.lower()) for value in values]
-    return len(values) >= CHOICES and min(places) >= 0 and places != sorted(places)
+    positions = [text.lower().find(value.lower()) for value in values]
+    return len(values) >= CHOICES and min(positions) >= 0 and positions != sorted(positions)
 
 
 def _is_vocabulary(holders: Mapping[tuple[str, str], set[Key]], field: str, value: str) -> bool:
@@ -318,21 +323,21 @@ def _encoded_leaks(
     values: Mapping[Key, str],
     texts: Mapping[Key, str],
     lowered: Mapping[Key, str],
-    place: str,
+    source: str,
     significance: float,
 ) -> list[Evidence]:
     """Return the tasks whose texts hold their private value in another notation; see `encodings`."""
     by_name: defaultdict[str, dict[Key, str]] = defaultdict(dict)
     for key, value in values.items():
-        if place in ("the prompt", "the public fields") and " " in value:
+        if source in ("the prompt", "the public fields") and " " in value:
             continue  # to decode a text may be the task
         for name, text in encodings(value).items():
             by_name[name][key] = text
     for name, encoded in by_name.items():
-        shown = sum(text.lower() in lowered.get(key, "") for key, text in encoded.items())
-        if len(encoded) < len(values) / 2 or not shown:
+        visible = sum(text.lower() in lowered.get(key, "") for key, text in encoded.items())
+        if len(encoded) < len(values) / 2 or not visible:
             continue
-        if leaked := leaks(f"{path} {name}", encoded, texts, place, significance=significance / len(by_name)):
+        if leaked := leaks(f"{path} {name}", encoded, texts, source, significance=significance / len(by_name)):
             return leaked
     return []
 
@@ -344,26 +349,26 @@ def _names(path: str) -> frozenset[str]:
 
 def _secrets_shown(secrets: Mapping[str, str], plays: Mapping[Key, Sequence[Trajectory]]) -> list[Evidence]:
     """Return the places where the policy reads the values of secrets, one for each secret and kind of place."""
-    found: dict[tuple[str, str], Evidence] = {}
+    evidence_of_secret: dict[tuple[str, str], Evidence] = {}
     for name, value in secrets.items():
         for play in [play for those in plays.values() for play in those]:
-            for place, text in _read([play]).places():
+            for source, text in _read([play]).places():
                 if value in text:
-                    found.setdefault((name, place), evidence(play, f"the secret {name} in {place}"))
-    return list(found.values())
+                    evidence_of_secret.setdefault((name, source), evidence(play, f"the secret {name} in {source}"))
+    return list(evidence_of_secret.values())
 
 
-def _with_episode(plays: Mapping[Key, Sequence[Trajectory]], leak: Evidence, value: str, place: str) -> Evidence:
+def _with_episode(plays: Mapping[Key, Sequence[Trajectory]], leak: Evidence, value: str, source: str) -> Evidence:
     """Return evidence of a leak with the episode that shows it; a leak in public fields needs no episode."""
-    value = next((way for way in (value, *encodings(value).values()) if repr(way) in leak.detail), value)
+    value = next((spelling for spelling in (value, *encodings(value).values()) if repr(spelling) in leak.detail), value)
     for play in plays[_key(leak)]:
-        if place != "the public fields" and contains(value, dict(_read([play]).places())[place]):
+        if source != "the public fields" and contains(value, dict(_read([play]).places())[source]):
             return evidence(play, leak.detail)
     return leak
 
 
 def leaks(
-    path: str, values: Mapping[Key, str], texts: Mapping[Key, str], place: str, *, significance: float = SIGNIFICANCE
+    path: str, values: Mapping[Key, str], texts: Mapping[Key, str], source: str, *, significance: float = SIGNIFICANCE
 ) -> list[Evidence]:
     """Return the tasks whose own texts contain their private value under a path, unless this is by chance.
 
@@ -371,18 +376,18 @@ def leaks(
         path: the private field.
         values: its value by split and task.
         texts: the text that the policy reads, by split and task.
-        place: the kind of text, in words.
+        source: the kind of text, in words.
         significance: the significance level of the test for short values.
     """
     return [
-        Evidence(f"{path} {short(values[key], 60)!r} in {place}: …{_excerpt(values[key], texts[key])}…", *key)
+        Evidence(f"{path} {short(values[key], 60)!r} in {source}: …{_excerpt(values[key], texts[key])}…", *key)
         for key in disclosed(values, texts, significance=significance)
     ]
 
 
 def _excerpt(value: str, text: str) -> str:
-    place = text.lower().find(value.lower())
-    return short(text[max(0, place - 20) : place + len(value) + 20], 100)
+    position = text.lower().find(value.lower())
+    return short(text[max(0, position - 20) : position + len(value) + 20], 100)
 
 
 async def _gather(target: ValidationTarget) -> dict[Key, list[Trajectory]]:
@@ -391,17 +396,17 @@ async def _gather(target: ValidationTarget) -> dict[Key, list[Trajectory]]:
     oracle = await target.played("oracle") if target.local is not None and target.has_oracle else ()
 
     limit = target.local.cls.limits.max_steps if target.local is not None else None
-    each = min(RARE_CALLS, limit or RARE_CALLS)
+    per_episode = min(RARE_CALLS, limit or RARE_CALLS)
 
-    def rare(first: int) -> Policy:
+    def rare(start: int) -> Policy:
         async def policy(conversation: Conversation) -> PolicyResult:
-            calls = rare_arguments(conversation.tools, oracle)[first : first + each]
+            calls = rare_arguments(conversation.tools, oracle)[start : start + per_episode]
             return calls[conversation.turn - 1] if conversation.turn <= len(calls) else Answer("")
 
         return policy
 
-    rarely = [await target.play(rare(first), tasks=target.sample_tasks(RARE_TASKS), turns=each + 1)
-              for first in range(0, min(RARE_CALLS, RARE_EPISODES * each), each)]  # fmt: skip
+    rarely = [await target.play(rare(start), tasks=target.sample_tasks(RARE_TASKS), turns=per_episode + 1)
+              for start in range(0, min(RARE_CALLS, RARE_EPISODES * per_episode), per_episode)]  # fmt: skip
     made_here = [*await target.play(error_policy), *[play for part in rarely for play in part]]
     target.broken += [
         evidence(play, f"failed: {short(play.failure.message)}")
@@ -422,11 +427,11 @@ def _read(plays: Sequence[Trajectory]) -> _Texts:
     for play in plays:
         ended = play.end_reason is not None and play.stopped is None and play.grade is None
         outputs = [item for item in play.items if item.get("type") == "function_call_output"]
-        said = " ".join(str(item.get("arguments")) for item in play.items if item.get("type") == "function_call")
+        own_text = " ".join(str(item.get("arguments")) for item in play.items if item.get("type") == "function_call")
         mistakes = {step.call_id for step in play.steps if step.error is not None}
         # The last output may reveal the answer, because the episode has ended.
         for item in outputs[: -1 if ended else None]:
-            text = _without_own_words(_with_decoded(str(item.get("output"))), said)
+            text = _without_own_words(_with_decoded(str(item.get("output"))), own_text)
             (errors if item.get("call_id") in mistakes else observations).append(text)
     return _Texts(
         prompt_of(plays[-1]),
@@ -455,15 +460,15 @@ def _from_base64(text: str) -> bytes:
     )
 
 
-def _without_own_words(text: str, said: str) -> str:
+def _without_own_words(text: str, own_text: str) -> str:
     """Return the text without the words that the policy has said itself."""
-    own = set(re.findall(r"[\w.+*/()-]+", said))
-    return re.sub(r"[\w.+*/()-]+", lambda match: "" if match[0] in own else match[0], text)
+    own_words = set(re.findall(r"[\w.+*/()-]+", own_text))
+    return re.sub(r"[\w.+*/()-]+", lambda match: "" if match[0] in own_words else match[0], text)
 
 
 @suite.check("reward-visible", "No observation shows the reward", "runtime.oracle_containment")
 async def reward_visible(target: ValidationTarget) -> AsyncIterator[Problem]:
-    found: list[Evidence] = []
+    rewards: list[Evidence] = []
     for name in ("oracle", "random", "empty"):
         try:
             plays: Sequence[Trajectory] = await target.played(name)
@@ -472,11 +477,11 @@ async def reward_visible(target: ValidationTarget) -> AsyncIterator[Problem]:
         for play in plays:
             for item in play.items:
                 if item.get("type") == "function_call_output" and (match := _REWARD.search(str(item.get("output")))):
-                    found.append(evidence(play, short(str(item.get("output"))[max(0, match.start() - 20) :], 100)))
+                    rewards.append(evidence(play, short(str(item.get("output"))[max(0, match.start() - 20) :], 100)))
                     break
-    if found:
+    if rewards:
         yield warning(
             "observations show the reward: return it next to the text (`Result(text, reward=…)`), or the policy learns "
             "to optimize the number",
-            found,
+            rewards,
         )

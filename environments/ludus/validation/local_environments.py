@@ -110,7 +110,7 @@ def installed_class(name: str) -> Any:
         EnvironmentNotFound: no installed environment has this name.
     """
     entries = {entry.name: entry for entry in entry_points(group=GROUP)}
-    names = [known for known in entries if name == known or name.startswith(f"{known}-")]
+    names = [entry for entry in entries if name == entry or name.startswith(f"{entry}-")]
     if not names:
         installed = ", ".join(sorted(entries)) or "none"
         raise EnvironmentNotFound(

@@ -53,10 +53,10 @@ def _emptiest(schema: Mapping[str, Any] | bool, root: dict[str, Any], depth: int
         return schema["enum"][0]
     for keyword in ("anyOf", "oneOf"):
         if schema.get(keyword):
-            kinds = [one for one in schema[keyword] if isinstance(one, dict)]
-            if not kinds or any(one.get("type") == "null" for one in kinds):
+            alternatives = [option for option in schema[keyword] if isinstance(option, dict)]
+            if not alternatives or any(alternative.get("type") == "null" for alternative in alternatives):
                 return None
-            return _emptiest(kinds[0], root, depth + 1)
+            return _emptiest(alternatives[0], root, depth + 1)
     kind = schema.get("type")
     if isinstance(kind, list):
         kind = kind[0] if kind else None

@@ -128,32 +128,32 @@ async def reformatting(target: ValidationTarget) -> AsyncIterator[Problem]:
         message = isinstance(script.actions[-1], Answer)
         if not message and (_is_made_often(script) or "\n" in text.strip()):
             continue  # a move, a program or a document, and no short answer
-        for kind, name, other in other_forms(text):
+        for kind, name, form in other_forms(text):
             # An argument of a tool is a value, without words around it.
             if kind not in allowed_forms(prompt_of(play)) or (not message and kind in ("frame", "mark")):
                 continue
-            ending = (*script.actions[:-1], with_final_text(script.actions[-1], other))
+            ending = (*script.actions[:-1], with_final_text(script.actions[-1], form))
             changed = Script(script.split, script.task, script.seed, ending, "reformatting")
             value = await target.reward(changed)
             tried += value is not None
             if value is not None and value < (play.value or 0.0) - target.tolerance:
-                worse[kind].setdefault(name, evidence_of(changed, f"{name} ({short(other, 60)!r}): earned {value:g}"))
+                worse[kind].setdefault(name, evidence_of(changed, f"{name} ({short(form, 60)!r}): earned {value:g}"))
     if not tried:
         raise NotApplicable("the oracle ends with no short answer that can be written in another form")
-    for kind, places in worse.items():
+    for kind, examples in worse.items():
         tell = warning if kind in ("case", "order") else error
         yield tell(
             "the right answer earns less in another usual form: read it as a person would, or let the prompt say "
             "exactly which form counts",
-            places.values(),
+            examples.values(),
         )
 
 
 def _is_made_often(script: Script) -> bool:
-    last = script.actions[-1]
+    final = script.actions[-1]
     return (
         sum(
-            isinstance(action, Call) and isinstance(last, Call) and action.tool == last.tool
+            isinstance(action, Call) and isinstance(final, Call) and action.tool == final.tool
             for action in script.actions
         )
         > 1

@@ -42,18 +42,18 @@ async def explain(target: ValidationTarget, parted: Mapping[Script, str], otherw
         parted: the scripts whose results differ, each with the first difference.
         otherwise: the message for scripts whose cause is not found.
     """
-    found = await target.causes_of(list(parted)) if parted else {}
+    causes = await target.causes_of(list(parted)) if parted else {}
     by_cause: dict[str, list[Evidence]] = {}
     unknown: list[Evidence] = []
-    for script, where in parted.items():
-        places = found.get(script)
-        if places is None and found:
+    for script, change in parted.items():
+        found_causes = causes.get(script)
+        if found_causes is None and causes:
             continue  # there are more scripts than are examined
-        if not places:
-            unknown.append(evidence_of(script, where))
-        for one in places or ():
-            read = f" ({'; '.join(map(str, one.reads[:2]))})" if one.reads else ""
-            by_cause.setdefault(one.cause.name, []).append(evidence_of(script, f"{where}{read}"))
+        if not found_causes:
+            unknown.append(evidence_of(script, change))
+        for finding in found_causes or ():
+            origin = f" ({'; '.join(map(str, finding.reads[:2]))})" if finding.reads else ""
+            by_cause.setdefault(finding.cause.name, []).append(evidence_of(script, f"{change}{origin}"))
     for name, evidence in by_cause.items():
         cause = CAUSES[name]
         part = evidence[0].detail.partition(":")[0]
@@ -75,27 +75,27 @@ async def play_twice(target: ValidationTarget) -> list[tuple[Script, Transcript,
         raise NotApplicable("its noise differs in each episode (`per_episode`); validate it without noise as well")
 
     async def play() -> list[tuple[Script, Transcript, Transcript]]:
-        found = []
+        pairs = []
         for script in await target.scripts():
-            first = await target.perform(script)
-            if not first.failed:
-                found.append((script, first, again := await target.perform(script)))
-                if not difference(first.events, again.events):
-                    target.steady.append((script, first))
-        return found
+            original = await target.perform(script)
+            if not original.failed:
+                pairs.append((script, original, again := await target.perform(script)))
+                if not difference(original.events, again.events):
+                    target.steady.append((script, original))
+        return pairs
 
-    if not (found := await target.once("twice", play)):
+    if not (pairs := await target.once("twice", play)):
         raise NotApplicable("every episode failed (see `crash`)")
-    return found
+    return pairs
 
 
 @suite.check("seed-control", "The same seed and the same actions lead to the same observations",
              "runtime.seed_control", "runtime.episode_determinism", "semantic.replayability")  # fmt: skip
 async def seed_control(target: ValidationTarget) -> AsyncIterator[Problem]:
     parted: dict[Script, str] = {}
-    for script, first, again in await play_twice(target):
-        if where := difference(observed(first), observed(again)):
-            parted[script] = where
+    for script, original, again in await play_twice(target):
+        if change := difference(observed(original), observed(again)):
+            parted[script] = change
     async for problem in explain(
         target,
         parted,
@@ -123,22 +123,22 @@ async def seed_variation(target: ValidationTarget) -> AsyncIterator[Problem]:
     if not by_seed and not alone:
         return
     scripts = await target.scripts(each=2)
-    same = [script for script in scripts if await _all_alike(target, script)]
-    if len(same) == len(scripts):
+    unchanged = [script for script in scripts if await _all_alike(target, script)]
+    if len(unchanged) == len(scripts):
         yield error(
             "every seed leads to the same episode, and the tasks do not differ either, so a policy can memorize the "
             "one problem: draw from `self.rng`",
-            [evidence_of(script, f"{SEEDS} seeds, one transcript") for script in same],
+            [evidence_of(script, f"{SEEDS} seeds, one transcript") for script in unchanged],
         )
 
 
 async def _all_alike(target: ValidationTarget, script: Script) -> bool:
-    first = await target.perform(script)
-    if first.failed:
+    original = await target.perform(script)
+    if original.failed:
         return False
     for seed in range(1, SEEDS):
-        other = Script(script.split, script.task, (script.seed or 0) + seed, script.actions, script.origin)
-        if difference(first.events, (await target.perform(other)).events):
+        reseeded = Script(script.split, script.task, (script.seed or 0) + seed, script.actions, script.origin)
+        if difference(original.events, (await target.perform(reseeded)).events):
             return False
     return True
 
@@ -146,8 +146,8 @@ async def _all_alike(target: ValidationTarget, script: Script) -> bool:
 @suite.check("isolation", "Episodes that run at the same time equal episodes that run alone",
              "runtime.episode_isolation")  # fmt: skip
 async def isolation(target: ValidationTarget) -> AsyncIterator[Problem]:
-    stable = [(script, first) for script, first, again in (await play_twice(target))[:6]
-              if not difference(first.events, again.events)]  # fmt: skip
+    stable = [(script, original) for script, original, again in (await play_twice(target))[:6]
+              if not difference(original.events, again.events)]  # fmt: skip
     if not stable:
         raise NotApplicable("no episode can be repeated even alone")
     # Each script is played twice, because episodes of the same task are the most likely to share state.
@@ -156,10 +156,10 @@ async def isolation(target: ValidationTarget) -> AsyncIterator[Problem]:
     touched: dict[str, Evidence] = {}
     for perform_all in (perform_together, perform_at_once):
         beside = await perform_all(target.environment, doubled, target.settings.secrets)
-        for script, one, other in zip(doubled, alone, beside, strict=True):
-            if where := difference(one.events, other.events):
+        for script, alone_run, joint_run in zip(doubled, alone, beside, strict=True):
+            if change := difference(alone_run.events, joint_run.events):
                 touched.setdefault(
-                    f"{script.split}/{script.task}", evidence_of(script, f"next to {len(doubled) - 1} others, {where}")
+                    f"{script.split}/{script.task}", evidence_of(script, f"next to {len(doubled) - 1} others, {change}")
                 )
     if touched:
         yield error(
@@ -172,17 +172,17 @@ async def isolation(target: ValidationTarget) -> AsyncIterator[Problem]:
              "semantic.verifier_determinism", "statistical.variance_bound")  # fmt: skip
 async def verifier_determinism(target: ValidationTarget) -> AsyncIterator[Problem]:
     scripts = await target.scripts(each=3)
-    first = {script: played for script in scripts if not (played := await target.perform(script)).failed}
-    if not first:
+    originals = {script: played for script in scripts if not (played := await target.perform(script)).failed}
+    if not originals:
         raise NotApplicable("every episode failed (see `crash`)")
     wavering: dict[Script, str] = {}
     for number in range(REPEATS):
-        for script in reversed(first) if number % 2 == 0 else first:
+        for script in reversed(originals) if number % 2 == 0 else originals:
             again = await target.perform(script)
-            if observed(again) == observed(first[script]) and (
-                where := difference(first[script].part(*_REWARDS), again.part(*_REWARDS))
+            if observed(again) == observed(originals[script]) and (
+                change := difference(originals[script].part(*_REWARDS), again.part(*_REWARDS))
             ):
-                wavering.setdefault(script, where)
+                wavering.setdefault(script, change)
     async for problem in explain(
         target,
         wavering,
@@ -212,19 +212,19 @@ async def fork(target: ValidationTarget) -> AsyncIterator[Problem]:
         parts = [await _fork_difference(target, script)]
         while parts[-1] and len(parts) < REPEATS:
             parts.append(await _fork_difference(target, script))
-        if where := parts[-1]:
-            parted.append(evidence_of(script, where))
+        if change := parts[-1]:
+            parted.append(evidence_of(script, change))
     if parted:
         yield error("forks differ from the episode they came from: declare `forkable = False`", parted)
 
 
 async def _fork_difference(target: ValidationTarget, script: Script) -> str | None:
     """Describe how a fork from the middle of a script differs from its origin; return None if it does not."""
-    place = len(script.actions) // 2
+    middle = len(script.actions) // 2
     async with target.environment.episode(
         split=script.split, task=script.task, seed=script.seed, secrets=target.settings.secrets
     ) as episode:
-        for action in script.actions[:place]:
+        for action in script.actions[:middle]:
             if isinstance(action, Answer) or (await episode.call(action)).ended:
                 return None
         try:
@@ -232,22 +232,22 @@ async def _fork_difference(target: ValidationTarget, script: Script) -> str | No
         except Unsupported as refusal:
             return refusal.message
         async with branch:
-            for action in script.actions[place:]:
+            for action in script.actions[middle:]:
                 if isinstance(action, Answer):
                     graded, other_graded = await episode.grade(action.text), await branch.grade(action.text)
                     return _describe_difference(
-                        f"after step {place}, the grade", reward_json(graded.reward), reward_json(other_graded.reward)
+                        f"after step {middle}, the grade", reward_json(graded.reward), reward_json(other_graded.reward)
                     ) or _describe_difference(
                         "the total", reward_json(graded.info.reward), reward_json(other_graded.info.reward)
                     )
-                one, other = await episode.call(action), await branch.call(action)
-                if one != other:
-                    orders = (one.content, one.reward), (other.content, other.reward)
+                result, branch_result = await episode.call(action), await branch.call(action)
+                if result != branch_result:
+                    orders = (result.content, result.reward), (branch_result.content, branch_result.reward)
                     return (
-                        _describe_difference(f"after step {place}, {action.tool}", *orders)
-                        or f"after step {place}, {action.tool}"
+                        _describe_difference(f"after step {middle}, {action.tool}", *orders)
+                        or f"after step {middle}, {action.tool}"
                     )
-                if one.ended:
+                if result.ended:
                     return None
             with contextlib.suppress(Unsupported, Forbidden, MethodNotFound, NotFound):
                 return _describe_difference("the total", await _total(episode), await _total(branch))
@@ -258,8 +258,8 @@ async def _total(episode: Episode) -> object:
     return reward_json((await episode.rewards()).total)
 
 
-def _describe_difference(what: str, one: object, other: object) -> str | None:
-    return None if one == other else f"{what}: {short(one)} and {short(other)}"
+def _describe_difference(subject: str, left_value: object, right_value: object) -> str | None:
+    return None if left_value == right_value else f"{subject}: {short(left_value)} and {short(right_value)}"
 
 
 @suite.check("group-order", "Scores of a group do not depend on the order of its members",
@@ -270,17 +270,19 @@ async def group_order(target: ValidationTarget) -> AsyncIterator[Problem]:
     swayed: list[Evidence] = []
     for row in target.sample_tasks(2):
         async with target.environment.group(3, split=row.split, task=row.id, seed=target.seed()) as group:
-            said = ["yes", "I do not know.", "A longer answer, with reasons, that is just as wrong."]
+            answers = ["yes", "I do not know.", "A longer answer, with reasons, that is just as wrong."]
             candidates = {
                 episode.id: Candidate.model_validate(
                     {"messages": [{"role": "assistant", "content": [{"type": "text", "text": text}]}]}
                 )
-                for episode, text in zip(group, said, strict=True)
+                for episode, text in zip(group, answers, strict=True)
             }
-            first = await group.score(candidates)
+            scores = await group.score(candidates)
             again = await group.score(dict(reversed(candidates.items())))
-            if {name: one.value for name, one in first.items()} != {name: one.value for name, one in again.items()}:
-                orders = [first[name].value for name in candidates], [again[name].value for name in candidates]
+            if {name: reward.value for name, reward in scores.items()} != {
+                name: reward.value for name, reward in again.items()
+            }:
+                orders = [scores[name].value for name in candidates], [again[name].value for name in candidates]
                 swayed.append(Evidence(f"{orders[0]} and, in the reverse order, {orders[1]}", row.split, row.id))
     if swayed:
         yield warning("scores depend on the order of the candidates: compare each pair in both orders", swayed)

@@ -29,7 +29,7 @@ OVERLAPPING: Final = 4
 async def determinism(target: ValidationTarget) -> AsyncIterator[Problem]:
     if target.second is None:
         raise NotApplicable("this needs a second process, which is started for names and classes, not for addresses")
-    twice = await play_twice(target)
+    played_twice = await play_twice(target)
     try:
         elsewhere = await target.second.environment()
     except AuthoringError as refusal:
@@ -40,15 +40,17 @@ async def determinism(target: ValidationTarget) -> AsyncIterator[Problem]:
         return
     parted: dict[Script, str] = {}
     # In another order than here, so that something that earlier episodes left shows.
-    for script, here, again in reversed(twice):
-        if difference(here.events, again.events):
+    for script, local, again in reversed(played_twice):
+        if difference(local.events, again.events):
             continue  # `seed-control` and `verifier-determinism` report this
-        there = await perform(elsewhere, script, target.settings.secrets)
-        if where := difference(here.without("task"), there.without("task")):
-            moved = here.part("prompt") != there.part("prompt") and here.part("task") != there.part("task")
-            wavers = not difference(observed(here), observed(there)) and await _wavers(target, elsewhere, here, there)
+        remote = await perform(elsewhere, script, target.settings.secrets)
+        if change := difference(local.without("task"), remote.without("task")):
+            moved = local.part("prompt") != remote.part("prompt") and local.part("task") != remote.part("task")
+            wavers = not difference(observed(local), observed(remote)) and await _wavers(
+                target, elsewhere, local, remote
+            )
             if not moved and not wavers:
-                parted[script] = where
+                parted[script] = change
     if not parted or await _tasks_differ(target):
         return
     async for problem in explain(
@@ -60,12 +62,14 @@ async def determinism(target: ValidationTarget) -> AsyncIterator[Problem]:
         yield problem
 
 
-async def _wavers(target: ValidationTarget, elsewhere: RemoteEnvironment, here: Transcript, there: Transcript) -> bool:
+async def _wavers(
+    target: ValidationTarget, elsewhere: RemoteEnvironment, local: Transcript, remote: Transcript
+) -> bool:
     """Return whether rewards differ within one process, which `verifier-determinism` reports."""
     for _ in range(REPEATS):
-        again = await target.perform(here.script)
-        other = await perform(elsewhere, there.script, target.settings.secrets)
-        if difference(here.events, again.events) or difference(there.events, other.events):
+        again = await target.perform(local.script)
+        remote_again = await perform(elsewhere, remote.script, target.settings.secrets)
+        if difference(local.events, again.events) or difference(remote.events, remote_again.events):
             return True
     return False
 
@@ -96,13 +100,13 @@ async def network(target: ValidationTarget) -> AsyncIterator[Problem]:
     for script in await target.scripts():
         with suppress(EpisodeFailed):  # `crash` reports it
             await perform(elsewhere, script, target.settings.secrets)
-    owners = {"", *(one.__name__ for one in target.local.cls.__mro__)} if target.local is not None else {""}
-    reads = {read for read in target.second.reads if read.what == "network" and read.owner in owners}
+    owners = {"", *(base.__name__ for base in target.local.cls.__mro__)} if target.local is not None else {""}
+    reads = {request for request in target.second.reads if request.what == "network" and request.owner in owners}
     if reads:
         cause = CAUSES["network"]
         yield warning(
             f"an episode uses {cause.what}, which may answer otherwise when it is repeated: {cause.advice}",
-            [Evidence(f"{read.place}: {read.function}") for read in sorted(reads, key=str)],
+            [Evidence(f"{request.place}: {request.function}") for request in sorted(reads, key=str)],
             cause="network",
         )
 
@@ -119,9 +123,9 @@ async def overlap(target: ValidationTarget) -> AsyncIterator[Problem]:
     parted: list[Evidence] = []
     for row in target.sample_tasks(4):
         calls = await _calls_of(target, row, names)
-        if len(calls) > 1 and (where := await _overlap_difference(target, row, calls)):
+        if len(calls) > 1 and (change := await _overlap_difference(target, row, calls)):
             script = Script(row.split, row.id, target.seed_of(row), tuple(calls), "overlapping")
-            parted.append(evidence_of(script, where))
+            parted.append(evidence_of(script, change))
     if parted:
         yield error(
             "calls that overlap affect each other, so repeating them one at a time leads to another state: change what "
@@ -133,14 +137,14 @@ async def overlap(target: ValidationTarget) -> AsyncIterator[Problem]:
 
 async def _calls_of(target: ValidationTarget, row: TaskRow, names: set[str]) -> list[Call]:
     """Return calls of concurrent tools that policies have made on a task, the first ones again if they are few."""
-    found = [
+    calls = [
         action
         for script in await target.scripts()
         if (script.split, script.task) == (row.split, row.id)
         for action in script.actions
         if isinstance(action, Call) and action.tool in names
     ]
-    return (found * OVERLAPPING)[:OVERLAPPING]
+    return (calls * OVERLAPPING)[:OVERLAPPING]
 
 
 async def _overlap_difference(target: ValidationTarget, row: TaskRow, calls: Sequence[Call]) -> str | None:
@@ -149,25 +153,25 @@ async def _overlap_difference(target: ValidationTarget, row: TaskRow, calls: Seq
     order: list[int] = []
     results: dict[int, Any] = {}
 
-    async def make(episode: Episode, place: int) -> None:
+    async def make(episode: Episode, index: int) -> None:
         try:
-            results[place] = _comparable(await episode.call(calls[place]))
+            results[index] = _comparable(await episode.call(calls[index]))
         except LudusError as failure:
-            results[place] = type(failure).__name__
-        order.append(place)
+            results[index] = type(failure).__name__
+        order.append(index)
 
     async with await target.environment.start(**start) as episode:  # type: ignore[arg-type]
         async with asyncio.TaskGroup() as group:
-            for place in range(len(calls)):
-                group.create_task(make(episode, place))
+            for index in range(len(calls)):
+                group.create_task(make(episode, index))
     together, settled = dict(results), list(order)
     async with await target.environment.start(**start) as episode:  # type: ignore[arg-type]
-        for place in settled:
-            await make(episode, place)
-            if results[place] != together[place]:
+        for index in settled:
+            await make(episode, index)
+            if results[index] != together[index]:
                 return (
-                    f"call {place + 1} of {len(calls)} at the same time: {short(repr(together[place]), 90)}, "
-                    f"and one at a time {short(repr(results[place]), 90)}"
+                    f"call {index + 1} of {len(calls)} at the same time: {short(repr(together[index]), 90)}, "
+                    f"and one at a time {short(repr(results[index]), 90)}"
                 )
     return None
 

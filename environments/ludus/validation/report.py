@@ -87,8 +87,8 @@ class Report(checks.Report[Verdict]):
     @property
     def findings(self) -> tuple[Finding, ...]:
         """All findings that are not waived, errors first."""
-        found = [finding for verdict in self.verdicts if verdict.status != "waived" for finding in verdict.findings]
-        return tuple(sorted(found, key=lambda finding: finding.severity))
+        findings = [finding for verdict in self.verdicts if verdict.status != "waived" for finding in verdict.findings]
+        return tuple(sorted(findings, key=lambda finding: finding.severity))
 
     def as_json(self) -> dict[str, Any]:
         """Return the report as JSON values."""
@@ -105,7 +105,7 @@ class Report(checks.Report[Verdict]):
             "seconds": round(self.seconds, 3),
             "counts": self.counts(),
             "checks": self.verdicts_as_json(),
-            "recorded": [one.model_dump(mode="json") for one in self.recorded],
+            "recorded": [script.model_dump(mode="json") for script in self.recorded],
         }
 
 
@@ -159,7 +159,7 @@ async def validate(
     targets = (target, *more)
     if wire not in get_args(WireName):
         raise ValueError(f"there is no transport {wire!r}; choose from: {', '.join(get_args(WireName))}")
-    addresses = [is_address(one) for one in targets]
+    addresses = [is_address(address) for address in targets]
     if more and any(addresses):
         raise ValueError("validate one address, or one or more environments by name, module:Class or file.py:Class")
     local_environments = LocalEnvironments(*(sources if addresses[0] else targets))
@@ -167,7 +167,7 @@ async def validate(
     _check_waivers(waivers)
     run = _Run(
         ", ".join(targets), local_environments, settings or Settings(), only, strict, waivers,
-        {one.environment: one for one in since}, on_verdict, on_check,
+        {report.environment: report for report in since}, on_verdict, on_check,
     )  # fmt: skip
     async with AsyncExitStack() as stack:
         if addresses[0]:
@@ -188,15 +188,15 @@ async def validate(
         return [await run.check(client, name, process=process, second=second) for name in names]
 
 
-async def _names(client: Client, wanted: Collection[str] | None, baseline: float | None) -> list[str]:
-    known = {info.name: info for info in await client.environments()}
-    names = list(known if wanted is None else wanted)
+async def _names(client: Client, requested: Collection[str] | None, baseline: float | None) -> list[str]:
+    infos = {info.name: info for info in await client.environments()}
+    names = list(infos if requested is None else requested)
     for name in names:
-        if name not in known:
+        if name not in infos:
             raise EnvironmentNotFound(
-                f"there is no environment {name!r}; the targets have: {', '.join(known) or 'none'}"
+                f"there is no environment {name!r}; the targets have: {', '.join(infos) or 'none'}"
             )
-        reward_range = known[name].reward_range
+        reward_range = infos[name].reward_range
         if baseline is not None and reward_range is not None and not reward_range[0] <= baseline < reward_range[1]:
             low, high = reward_range
             raise ValueError(
@@ -299,8 +299,8 @@ class _Run:
         declared = getattr(target.local.cls, "waived_checks", {}) if target.local is not None else {}
         _check_waivers(declared)
         waivers = {**declared, **self.waivers}
-        kinds = self.only.get(name) if isinstance(self.only, Mapping) else self.only
-        chosen = [check for check in CHECKS if kinds is None or check.kind in kinds]
+        allowed = self.only.get(name) if isinstance(self.only, Mapping) else self.only
+        chosen = [check for check in CHECKS if allowed is None or check.kind in allowed]
         for number, check in enumerate(chosen, 1):
             if self.on_check is not None:
                 self.on_check(name, check.kind, number, len(chosen))
@@ -321,10 +321,10 @@ class _Run:
 
 
 def _check_waivers(waivers: Mapping[str, str]) -> None:
-    known = {check.kind for check in CHECKS}
+    check_kinds = {check.kind for check in CHECKS}
     for kind, reason in waivers.items():
-        if kind not in known:
-            near = difflib.get_close_matches(kind, known, 1)
+        if kind not in check_kinds:
+            near = difflib.get_close_matches(kind, check_kinds, 1)
             hint = f"; did you mean {near[0]!r}?" if near else "; `ludus validate --list` shows all"
             raise ValueError(f"cannot waive {kind!r}: there is no such check{hint}")
         if not isinstance(reason, str) or not reason.strip():

@@ -47,31 +47,31 @@ async def crash(target: ValidationTarget) -> AsyncIterator[Problem]:
         if play.failure is not None and play.failure.kind in ("environment", "infrastructure"):
             cause = await target.cause(play)
             broken.setdefault(cause, evidence(play, short(cause)))
-    tricks = {one.detail: one for one in target.broken}
+    tricks = {trick.detail: trick for trick in target.broken}
     if broken or tricks:
-        places = [*broken.values(), *tricks.values()]
-        yield error("episodes failed: raise `ToolError` for mistakes of the policy, and fix the other errors", places)
-    own: dict[str, Evidence] = {}
+        examples = [*broken.values(), *tricks.values()]
+        yield error("episodes failed: raise `ToolError` for mistakes of the policy, and fix the other errors", examples)
+    oracle_failures: dict[str, Evidence] = {}
     for play in [play for plays in target.plays.values() for play in plays]:
         if play.failure is not None and play.failure.kind == "policy":
-            own.setdefault(play.failure.message, evidence(play, short(play.failure.message)))
-    if own:
-        yield error("the oracle itself raised", own.values())
+            oracle_failures.setdefault(play.failure.message, evidence(play, short(play.failure.message)))
+    if oracle_failures:
+        yield error("the oracle itself raised", oracle_failures.values())
 
 
 @suite.check("blocking", "While one episode works, the others continue")
 async def blocking(target: ValidationTarget) -> AsyncIterator[Problem]:
-    held: list[Evidence] = []
+    stalls: list[Evidence] = []
     for script in await target.scripts(each=2):
         # A stall must show twice, because a busy machine can delay a server once.
         if await _stalled(target, script) and (stall := await _stalled(target, script)):
-            held.append(evidence_of(script, stall))
+            stalls.append(evidence_of(script, stall))
             break
-    if held:
+    if stalls:
         yield error(
             "the whole server waits while an episode works: an `async def` must await, and a `def` with "
             "`blocking = False` or `inline=True` must be quick; drop those, or move the work to a thread",
-            held,
+            stalls,
         )
 
 
@@ -88,7 +88,7 @@ async def _stalled(target: ValidationTarget, script: Script) -> str | None:
     return stall
 
 
-async def _watched(target: ValidationTarget, what: str, work: Coroutine[Any, Any, T]) -> tuple[str | None, T]:
+async def _watched(target: ValidationTarget, operation: str, work: Coroutine[Any, Any, T]) -> tuple[str | None, T]:
     """Run something and send other requests meanwhile.
 
     Returns:
@@ -103,8 +103,8 @@ async def _watched(target: ValidationTarget, what: str, work: Coroutine[Any, Any
         longest = max(longest, time.perf_counter() - before - (_seconds_starved(target) - waited))
         await asyncio.wait((task,), timeout=PING_SECONDS)
     took = time.perf_counter() - began - (_seconds_starved(target) - waited_before)
-    held = took >= SLOW and longest >= 0.5 * took
-    stall = f"{what}, of {took:.2f} s, blocked the server for {longest:.2f} s" if held else None
+    blocked = took >= SLOW and longest >= 0.5 * took
+    stall = f"{operation}, of {took:.2f} s, blocked the server for {longest:.2f} s" if blocked else None
     return stall, await task
 
 
@@ -113,8 +113,8 @@ def _seconds_starved(target: ValidationTarget) -> float:
 
     A machine with too few processors delays replies, too, and that is no fault of the environment.
     """
-    own = seconds_without_processor(os.getpid())
-    return own + (target.process.seconds_without_processor() if target.process is not None else 0.0)
+    seconds = seconds_without_processor(os.getpid())
+    return seconds + (target.process.seconds_without_processor() if target.process is not None else 0.0)
 
 
 @suite.check("latency", "Starts and steps are fast enough for training", "semantic.resource_envelope",
@@ -129,7 +129,7 @@ async def latency(target: ValidationTarget) -> AsyncIterator[Problem]:
         slow = [play for play in plays if max((step.seconds for step in play.steps), default=0.0)
                 > target.settings.step_seconds]  # fmt: skip
         alone = [await _slowest_step(target, target.script(play)) for play in slow[:SLOW_PLAYS]]
-        late = [where for seconds, where in alone if seconds > target.settings.step_seconds]
+        late = [example for seconds, example in alone if seconds > target.settings.step_seconds]
         if late:
             yield warning(
                 f"5 % of the tool calls take longer than {target.settings.step_seconds:g} s, also when nothing else "
@@ -148,7 +148,7 @@ async def latency(target: ValidationTarget) -> AsyncIterator[Problem]:
             continue
         starts.append((seconds, Evidence(f"{seconds:.2f} s", row.split, row.id)))
     _note(target, "start", sorted(seconds for seconds, _ in starts))
-    late = [where for seconds, where in starts if seconds > target.settings.setup_seconds]
+    late = [example for seconds, example in starts if seconds > target.settings.setup_seconds]
     if late:
         yield warning("episodes start slowly: prepare once per process what all episodes share", late)
 
@@ -169,10 +169,10 @@ async def _slowest_step(target: ValidationTarget, script: Script) -> tuple[float
     return longest, evidence_of(script, f"action {number} took {longest:.2f} s")
 
 
-def _note(target: ValidationTarget, what: str, seconds: Sequence[float]) -> None:
+def _note(target: ValidationTarget, operation: str, seconds: Sequence[float]) -> None:
     if seconds:
-        target.measured[f"{what}_seconds_p50"] = round(_quantile(seconds, 0.5), 6)
-        target.measured[f"{what}_seconds_p95"] = round(_quantile(seconds, 0.95), 6)
+        target.measured[f"{operation}_seconds_p50"] = round(_quantile(seconds, 0.5), 6)
+        target.measured[f"{operation}_seconds_p95"] = round(_quantile(seconds, 0.95), 6)
 
 
 def _quantile(ordered: Sequence[float], share: float) -> float:
@@ -196,24 +196,26 @@ async def teardown(target: ValidationTarget) -> AsyncIterator[Problem]:
     }
     if failed:
         yield error(
-            "`teardown` fails, so the resources that it should free stay", [Evidence(short(why)) for why in failed]
+            "`teardown` fails, so the resources that it should free stay",
+            [Evidence(short(reason)) for reason in failed],
         )
-    for what, counts in (
+    for resource_name, counts in (
         ("open files", [usage.files for _, usage in usages]),
         ("processes", [usage.children for _, usage in usages]),
         ("threads", [usage.threads for _, usage in usages]),
         ("temporary files", [usage.left_files for _, usage in usages]),
     ):
         names = [name for name, _ in usages[1:]]
-        left = [
-            Evidence(f"{one} before {ROUNDS} episodes, {other} after them", policy=name)
-            for name, (one, other) in zip(names, pairwise(counts), strict=True)
-            if other - one >= LEAK * ROUNDS
+        leaks = [
+            Evidence(f"{before} before {ROUNDS} episodes, {after} after them", policy=name)
+            for name, (before, after) in zip(names, pairwise(counts), strict=True)
+            if after - before >= LEAK * ROUNDS
         ]
-        if left:
+        if leaks:
             yield error(
-                f"episodes leave {what} behind: free in `teardown` everything that `setup`, the tools and `grade` take",
-                left,
+                f"episodes leave {resource_name} behind: free in `teardown` everything that `setup`, the tools and "
+                "`grade` take",
+                leaks,
             )
 
 
@@ -225,13 +227,13 @@ async def memory(target: ValidationTarget) -> AsyncIterator[Problem]:
         )
     usages = await target.once("usage", lambda: _measured(target))
     before, after, episodes = usages[0][1], usages[-1][1], ROUNDS * (len(usages) - 1)
-    each = (after.kilobytes - before.kilobytes) / episodes
-    target.measured["episode_kilobytes"] = round(max(0.0, each), 1)
+    per_episode = (after.kilobytes - before.kilobytes) / episodes
+    target.measured["episode_kilobytes"] = round(max(0.0, per_episode), 1)
     target.measured["server_kilobytes"] = after.kilobytes
-    if each >= target.settings.episode_kilobytes:
+    if per_episode >= target.settings.episode_kilobytes:
         yield error(
             "episodes leave memory behind: keep an episode's state in `self`, and no list or cache that only grows",
-            [Evidence(f"{each:.0f} KB for each of {episodes} episodes; {after.kilobytes // 1024} MB in total")],
+            [Evidence(f"{per_episode:.0f} KB for each of {episodes} episodes; {after.kilobytes // 1024} MB in total")],
         )
 
 
@@ -250,11 +252,11 @@ async def _measured(target: ValidationTarget) -> list[tuple[str, Usage]]:
     # The warm-up plays the random policy twice, because allocators grow in large steps.
     for name in ("random", *policies):
         await _rounds(target, policies[name])
-    found = [("", await _settled(target.process))]
+    usages = [("", await _settled(target.process))]
     for name, policy in policies.items():
         await _rounds(target, policy)
-        found.append((name, await _settled(target.process)))
-    return found
+        usages.append((name, await _settled(target.process)))
+    return usages
 
 
 async def _settled(process: ServerProcess) -> Usage:

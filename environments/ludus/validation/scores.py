@@ -138,7 +138,7 @@ async def reward_range(target: ValidationTarget) -> AsyncIterator[Problem]:
     farmed = target.failed & {_REPETITION, "gameability:variation"}
     for row in () if farmed else target.sample_tasks(RANGE_TASKS):
         await _play_more_than_needed(target, row)
-    tricks = [one for one in target.outside if not (one.policy == "repetition" and _REPETITION in target.failed)]
+    tricks = [trick for trick in target.outside if not (trick.policy == "repetition" and _REPETITION in target.failed)]
     outside += {(trick.split, trick.task, trick.policy): trick for trick in tricks}.values()
     if outside:
         yield error(
@@ -188,14 +188,16 @@ async def components(target: ValidationTarget) -> AsyncIterator[Problem]:
     wrong: list[Evidence] = []
     for name in ("oracle", *IDLE):
         for play in await _if_any(target, name):
-            for what, reward in _entries(play):
+            for entry_name, reward in _entries(play):
                 parts = [part for part in reward.components.values() if part.weight]
                 if reward.value is None or not parts or reward.missing:
                     continue
                 total = math.fsum(part.value * part.weight for part in parts)
                 if not math.isclose(total, reward.value, rel_tol=1e-6, abs_tol=target.tolerance):
                     wrong.append(
-                        evidence(play, f"{what}: the components add up to {total:g}, the reward is {reward.value:g}")
+                        evidence(
+                            play, f"{entry_name}: the components add up to {total:g}, the reward is {reward.value:g}"
+                        )
                     )
     if wrong:
         yield error(
@@ -206,8 +208,8 @@ async def components(target: ValidationTarget) -> AsyncIterator[Problem]:
 
 
 def _entries(play: Trajectory) -> list[tuple[str, Reward]]:
-    found = [(f"step {step.step}", step.reward) for step in play.steps if step.reward is not None]
-    return [*found, *([("grade", play.grade)] if play.grade is not None else [])]
+    entries = [(f"step {step.step}", step.reward) for step in play.steps if step.reward is not None]
+    return [*entries, *([("grade", play.grade)] if play.grade is not None else [])]
 
 
 @suite.check("floor-gap", "A policy that does nothing, guesses or always does the same stays near the random baseline",
@@ -219,7 +221,7 @@ async def floor_gap(target: ValidationTarget) -> AsyncIterator[Problem]:
             f"{target.bad_baseline}, so a policy cannot be distinguished from a solution; correct `random_baseline`"
         )
         return
-    for name, what in (
+    for name, description in (
         ("no-op", "a policy that does nothing"),
         ("empty", "a policy that calls every tool with empty arguments and submits an empty answer"),
         ("random", "a policy that acts at random"),
@@ -227,11 +229,11 @@ async def floor_gap(target: ValidationTarget) -> AsyncIterator[Problem]:
         earned = [(value, play) for play in await target.played(name) if (value := target.earned(play)) is not None]
         values = [value for value, _ in earned]
         if values and target.share(fmean(values)) >= target.settings.margin:
-            ranked = sorted(earned, key=lambda one: -one[0])
+            ranked = sorted(earned, key=lambda entry: -entry[0])
             yield error(
-                f"{what} earns {fmean(values):.3g} on average; the random baseline is {target.random_baseline:g} and "
-                f"the best reward is {target.top:g}: the verifier rewards doing nothing, or the class should declare "
-                "what guessing earns (`random_baseline = …`)",
+                f"{description} earns {fmean(values):.3g} on average; the random baseline is "
+                f"{target.random_baseline:g} and the best reward is {target.top:g}: the verifier rewards doing nothing, "
+                "or the class should declare what guessing earns (`random_baseline = …`)",
                 [evidence(play, f"earned {value:g}") for value, play in ranked if value > target.random_baseline],
             )
             return
@@ -253,9 +255,9 @@ async def _constant(target: ValidationTarget) -> AsyncIterator[Problem]:
     if len(rows) <= FEW or "seed-variation" in target.failed:
         return
     for script in list(scripts.values())[:CONSTANTS]:
-        others = [row for row in rows if (row.split, row.id) != (script.split, script.task)]
+        other_rows = [row for row in rows if (row.split, row.id) != (script.split, script.task)]
         values = []
-        for row in others:
+        for row in other_rows:
             again = Script(row.split, row.id, target.seed_of(row), script.actions, "constant")
             if (value := await target.reward(again)) is not None:
                 values.append(value)
@@ -294,11 +296,13 @@ async def equivalents(target: ValidationTarget) -> AsyncIterator[Problem]:
     for name in names:
         listing = [row for row in rows if name in target.local.cls.equivalents(target.task(row))]
         for play in await target.play(_Listed(target, "equivalents", name), tasks=listing, turns=ORACLE_TURNS):
-            value, most = target.earned(play), best.get((play.split, play.task.id))
+            value, greatest = target.earned(play), best.get((play.split, play.task.id))
             scored += value is not None
-            if play.failure is not None or (value is not None and most is not None and value < most - target.tolerance):
+            if play.failure is not None or (
+                value is not None and greatest is not None and value < greatest - target.tolerance
+            ):
                 earned = "nothing" if value is None else f"{value:g}"
-                below.append(evidence(play, f"earned {earned} ({play.outcome}); the oracle earned {most}"))
+                below.append(evidence(play, f"earned {earned} ({play.outcome}); the oracle earned {greatest}"))
     if below:
         yield error("right ways to solve a task earn less than the oracle: the verifier refuses right work", below)
     elif not scored:

@@ -115,9 +115,9 @@ class ServerProcess:
         with (self._folder / "log").open("rb") as file:
             file.seek(self._read)
             new = file.read()
-        whole = new[: new.rfind(b"\n") + 1]
-        self._read += len(whole)
-        self._lines += [_parsed(line) for line in split_lines(whole.decode("utf-8", "replace")) if line.strip()]
+        complete = new[: new.rfind(b"\n") + 1]
+        self._read += len(complete)
+        self._lines += [_parsed(line) for line in split_lines(complete.decode("utf-8", "replace")) if line.strip()]
         return self._lines
 
     def seconds_without_processor(self) -> float:
@@ -146,12 +146,12 @@ class ServerProcess:
 
         The log is complete only after the server has ended.
         """
-        found: dict[str, list[str]] = {}
+        traces: dict[str, list[str]] = {}
         for line in self.log:
             trace = str(line.get("exception") or "").strip()
             if trace and line.get("incident"):
-                found.setdefault(trace.splitlines()[-1], shorten_traceback(trace))
-        return found
+                traces.setdefault(trace.splitlines()[-1], shorten_traceback(trace))
+        return traces
 
     @property
     def reads(self) -> list[Read]:
@@ -177,9 +177,9 @@ class ServerProcess:
             return None
         fields = dict(line.split(":", 1) for line in status.splitlines() if ":" in line)
         kilobytes = int(fields.get("RssAnon", fields["VmRSS"]).split()[0])
-        left = sum(1 for _ in (self._folder / "tmp").iterdir())
+        temporary = sum(1 for _ in (self._folder / "tmp").iterdir())
         children = {*_below(self._process.pid), *_marked(self._folder)} - {self._process.pid}
-        return Usage(kilobytes, files, int(fields["Threads"]), len(children), left)
+        return Usage(kilobytes, files, int(fields["Threads"]), len(children), temporary)
 
     async def settled_usage(self) -> Usage | None:
         """Wait until closed episodes are evicted and the usage is stable for a moment, then return it."""
@@ -258,8 +258,8 @@ def serving_measured(sources: Sequence[str], surroundings: Surroundings) -> Abst
 
 def _absolute(source: str) -> str:
     """Return a source so that it also names its file from another folder."""
-    place, colon, name = source.rpartition(":") if not source.endswith(".py") else (source, "", "")
-    return f"{Path(place).absolute()}{colon}{name}" if place.endswith(".py") else source
+    path, colon, name = source.rpartition(":") if not source.endswith(".py") else (source, "", "")
+    return f"{Path(path).absolute()}{colon}{name}" if path.endswith(".py") else source
 
 
 async def _address(server: ServerProcess, process: asyncio.subprocess.Process) -> str:
@@ -268,8 +268,8 @@ async def _address(server: ServerProcess, process: asyncio.subprocess.Process) -
             while True:
                 ended = process.returncode is not None  # read before the log, which is then complete
                 for line in server.log:
-                    if found := _SERVING.search(str(line.get("message", ""))):
-                        return found[1]
+                    if match := _SERVING.search(str(line.get("message", ""))):
+                        return match[1]
                 if ended:
                     raise _refusal(server.log, process.returncode)
                 await asyncio.sleep(0.02)
@@ -280,11 +280,11 @@ async def _address(server: ServerProcess, process: asyncio.subprocess.Process) -
 def _refusal(log: Sequence[dict[str, Any]], code: int | None) -> AuthoringError:
     """Return the error for a server that ended before it listened, from the last lines of its log."""
     lines = [str(line.get("message", "")) for line in log]
-    last = max((index for index, line in enumerate(lines) if line.startswith(_COMMAND_ERROR)), default=None)
-    if last is None:
+    index_of_error = max((index for index, line in enumerate(lines) if line.startswith(_COMMAND_ERROR)), default=None)
+    if index_of_error is None:
         message, trace = " ".join(lines[-20:]).strip(), []
     else:
-        message, trace = lines[last].removeprefix(_COMMAND_ERROR), lines[last + 1 :]
+        message, trace = lines[index_of_error].removeprefix(_COMMAND_ERROR), lines[index_of_error + 1 :]
     return AuthoringError(message or f"the server ended with exit code {code}", exit_code=code, traceback=trace)
 
 
@@ -301,9 +301,9 @@ async def _end(process: asyncio.subprocess.Process, folder: Path) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
         for _ in range(_SWEEPS):
-            if not (left := _marked(folder)):
+            if not (survivors := _marked(folder)):
                 break
-            for number in left:
+            for number in survivors:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(number, signal.SIGKILL)
             await asyncio.sleep(0.02)
@@ -311,13 +311,13 @@ async def _end(process: asyncio.subprocess.Process, folder: Path) -> None:
 
 def _marked(folder: Path) -> set[int]:
     """Return the live processes that inherited a server's folder for temporary files, directly or indirectly."""
-    mark = f"TMPDIR={folder / 'tmp'}".encode()
-    found = set()
+    marker = f"TMPDIR={folder / 'tmp'}".encode()
+    pids = set()
     for entry in _processes():
         with contextlib.suppress(OSError):
-            if mark in (entry / "environ").read_bytes().split(b"\0"):
-                found.add(int(entry.name))
-    return found
+            if marker in (entry / "environ").read_bytes().split(b"\0"):
+                pids.add(int(entry.name))
+    return pids
 
 
 def _processes() -> list[Path]:
@@ -361,9 +361,9 @@ def _below(process: int) -> set[int]:
             fields = (entry / "stat").read_text().rpartition(")")[2].split()
             if fields[0] != "Z":
                 parents[int(entry.name)] = int(fields[1])
-    found: set[int] = set()
+    descendants: set[int] = set()
     new = {process}
     while new:
-        new = {child for child, parent in parents.items() if parent in new} - found
-        found |= new
-    return found
+        new = {child for child, parent in parents.items() if parent in new} - descendants
+        descendants |= new
+    return descendants

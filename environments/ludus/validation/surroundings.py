@@ -35,8 +35,8 @@ class Cause:
 
 
 CAUSES: Final[Mapping[str, Cause]] = {
-    one.name: one
-    for one in (
+    cause.name: cause
+    for cause in (
         Cause("wall-clock", "the wall clock", "take the date from the task, or draw it from `self.rng`"),
         Cause("monotonic-clock", "the time that has passed", "count steps instead of seconds; `limits` bounds time"),
         Cause("random", "a generator of `random` that is not the episode's", "draw from `self.rng`"),
@@ -137,13 +137,13 @@ class Surroundings:
         """Return environment variables of the process."""
         if self.inherited:
             return {}
-        found = {
+        variables = {
             "PYTHONHASHSEED": "2" if "hash-seed" in self.changed else "1",
             "TZ": "Pacific/Auckland" if "zone" in self.changed else "UTC",
         }
         if "host" in self.changed:
-            found["HOSTNAME"] = "other"
-        return found | (OTHER_VARIABLES if "variables" in self.changed else {})
+            variables["HOSTNAME"] = "other"
+        return variables | (OTHER_VARIABLES if "variables" in self.changed else {})
 
     def working_folder(self, folder: Path) -> Path | None:
         """Make a mirror of the working folder in another place and return it; None if the process works in this one.
@@ -153,8 +153,8 @@ class Surroundings:
         """
         if not self.pinned and "folder" not in self.changed:
             return None
-        here, mirror = Path.cwd(), folder / "work"
-        entries = list(here.iterdir())
+        current, mirror = Path.cwd(), folder / "work"
+        entries = list(current.iterdir())
         if len(entries) > MIRRORED:
             return None
         if mirror.is_dir():
@@ -175,15 +175,15 @@ class Surroundings:
             lines = [line for line in (folder / READS).read_text("utf-8").split("\n") if line]
         except FileNotFoundError:
             return []
-        found = []
+        reads = []
         for line in lines:
             with suppress(ValueError):  # it is being written
-                found.append(Read(**{**json.loads(line), "place": _here(json.loads(line)["place"], folder)}))
-        return found
+                reads.append(Read(**{**json.loads(line), "place": _here(json.loads(line)["place"], folder)}))
+        return reads
 
 
-def _here(place: str, folder: Path) -> str:
+def _here(location: str, folder: Path) -> str:
     """Return a place as the user knows it: below the working folder if it is there, and not in its mirror."""
     for start in (f"{folder / 'work'}{os.sep}", f"{Path.cwd()}{os.sep}"):
-        place = place.removeprefix(start)
-    return place
+        location = location.removeprefix(start)
+    return location

@@ -92,8 +92,8 @@ def coverage_of(plays: Sequence[Trajectory]) -> Coverage:
 
 def _was_rewarded(play: Trajectory) -> bool:
     """Return whether a verifier gave a reward: an episode that earned nothing because nothing was asked has none."""
-    given = [play.grade, *(step.reward for step in play.steps)]
-    return play.value is not None and any(reward is not None and reward.value is not None for reward in given)
+    rewards = [play.grade, *(step.reward for step in play.steps)]
+    return play.value is not None and any(reward is not None and reward.value is not None for reward in rewards)
 
 
 class Second(Protocol):
@@ -276,20 +276,20 @@ class ValidationTarget:
         return await self.once(f"{name} on more", lambda: self._play_on_more(name))
 
     async def _play_on_more(self, name: str) -> list[Trajectory]:
-        known = {(row.split, row.id) for row in self.tasks}
+        played_keys = {(row.split, row.id) for row in self.tasks}
         rows: list[TaskRow] = []
         for split in self.splits:
             count = MORE_TASKS if split.info.count is None else split.info.count
             for index in spread(count, MORE_TASKS):
                 with contextlib.suppress(LudusError):  # `task-list` reports the task
                     rows.append(await self.environment.task(split.info.name, index=index))
-        further = [row for row in rows if (row.split, row.id) not in known]
+        further = [row for row in rows if (row.split, row.id) not in played_keys]
         deadline, plays = time.monotonic() + MORE_SECONDS, list[Trajectory]()
         step = self.settings.concurrency
-        for first in range(0, len(further), step):
+        for start in range(0, len(further), step):
             if time.monotonic() > deadline:
                 break
-            plays += await self.play(self._policy(name), tasks=further[first : first + step])
+            plays += await self.play(self._policy(name), tasks=further[start : start + step])
         return plays
 
     async def tools_of(self, row: TaskRow) -> tuple[ToolSpec, ...]:
@@ -346,9 +346,9 @@ class ValidationTarget:
         turns = turns or (max(self.settings.turns, ORACLE_TURNS) if is_own else self.settings.turns)
         harness = Harness(max_turns=turns, episode_seconds=self.settings.episode_seconds)
         chosen = self.tasks if tasks is None else tasks
-        found: list[Trajectory] = []
+        trajectories: list[Trajectory] = []
         for split in dict.fromkeys(task.split for task in chosen):
-            found += await rollout_all(
+            trajectories += await rollout_all(
                 self.environment,
                 policy,
                 split=split,
@@ -360,10 +360,10 @@ class ValidationTarget:
                 harness=harness,
                 secrets=dict(self.settings.secrets) or None,
             )
-        played = coverage_of(found)
+        played = coverage_of(trajectories)
         self.coverage += played
         self.used += played
-        return found
+        return trajectories
 
     async def scripts(self, *, each: int = 4) -> list[Script]:
         """Return the actions of the oracle and of a random policy on up to `each` tasks, as scripts to play again.
@@ -372,20 +372,20 @@ class ValidationTarget:
             NotApplicable: no episode reached its end.
         """
         chosen = {(task.split, task.id) for task in self.sample_tasks(each)}
-        found: list[Script] = []
+        scripts: list[Script] = []
         for name in ("oracle", "random"):
             try:
                 plays = await self.played(name)
             except NotApplicable:
                 continue
-            found += [
+            scripts += [
                 self.script(play)
                 for play in plays
                 if (play.split, play.task.id) in chosen and play.sample == 0 and play.failure is None
             ]
-        if not found:
+        if not scripts:
             raise NotApplicable("no episode reached its end")
-        return found
+        return scripts
 
     def script(self, play: Trajectory) -> Script:
         """Return the actions of an episode as a script to play again, with its seed if the environment takes one."""
@@ -398,16 +398,18 @@ class ValidationTarget:
         self.coverage += Coverage(episodes=1)
         transcript = await perform(self.environment, script, self.settings.secrets)
         total = dict(transcript.events)["total"]
-        given = any(value is not None and value["value"] is not None for _, value in transcript.part("reward", "grade"))
-        played = Coverage(started=1, scored=int(given and total is not None and total["value"] is not None))
+        rewarded = any(
+            value is not None and value["value"] is not None for _, value in transcript.part("reward", "grade")
+        )
+        played = Coverage(started=1, scored=int(rewarded and total is not None and total["value"] is not None))
         self.used += played
         self.coverage += played
         if transcript.part("failed"):
             action = script.actions[len(transcript.part("observation", "refused")) :][:1]
             self.broken.append(evidence_of(script, f"failed at {short(str(action[0] if action else 'its start'))}"))
         if total is not None and self.out_of_range(total["value"]):
-            last = short(str(script.actions[-1]), 60) if script.actions else "nothing"
-            self.outside.append(evidence_of(script, f"earned {total['value']:g} by {last}"))
+            final = short(str(script.actions[-1]), 60) if script.actions else "nothing"
+            self.outside.append(evidence_of(script, f"earned {total['value']:g} by {final}"))
         return transcript
 
     async def reward(self, script: Script) -> float | None:
@@ -432,8 +434,8 @@ class ValidationTarget:
         async with self._locks.setdefault(f"once {name}", asyncio.Lock()):
             if name not in self._made:
                 self._made[name] = await make()
-            made: T = self._made[name]
-            return made
+            result: T = self._made[name]
+            return result
 
     # ── the author's side ──────────────────────────────────────────────────────────────────────────────────────────
 
@@ -509,9 +511,11 @@ def _same_tasks(local: Any, rows: Sequence[TaskRow]) -> bool:
 
 
 async def _sample(environment: RemoteEnvironment, split: SplitInfo, settings: Settings) -> tuple[TaskRow, ...]:
-    wanted = settings.tasks
+    requested = settings.tasks
     rows: list[TaskRow] = []
-    for index in range(wanted or ENDLESS_TASKS) if split.count is None else spread(split.count, wanted or split.count):
+    for index in (
+        range(requested or ENDLESS_TASKS) if split.count is None else spread(split.count, requested or split.count)
+    ):
         try:
             rows.append(await environment.task(split.name, index=index))
         except LudusError:
@@ -519,8 +523,8 @@ async def _sample(environment: RemoteEnvironment, split: SplitInfo, settings: Se
     return tuple(rows)
 
 
-def spread(count: int, most: int) -> Sequence[int]:
-    """Return all of `count` indices, or `most` of them at equal distances, with the first and the last."""
-    if count <= most:
+def spread(count: int, limit: int) -> Sequence[int]:
+    """Return all of `count` indices, or `limit` of them at equal distances, with the first and the last."""
+    if count <= limit:
         return range(count)
-    return [round(place * (count - 1) / max(1, most - 1)) for place in range(most)]
+    return [round(index * (count - 1) / max(1, limit - 1)) for index in range(limit)]

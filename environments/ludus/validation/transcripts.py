@@ -62,17 +62,17 @@ class Transcript:
         return tuple((name, value) for name, value in self.events if name.split()[0] not in kinds)
 
 
-def difference(one: Sequence[tuple[str, Any]], other: Sequence[tuple[str, Any]]) -> str | None:
+def difference(events_a: Sequence[tuple[str, Any]], events_b: Sequence[tuple[str, Any]]) -> str | None:
     """Describe the first difference of two transcripts; return None if they are equal."""
-    for (name, value), (name2, value2) in zip(one, other, strict=False):
+    for (name, value), (name2, value2) in zip(events_a, events_b, strict=False):
         if name != name2:
             return f"{spoken(name)}: one episode has it, and the other has {spoken(name2)}"
         if value != value2:
-            left, right = _excerpts(str(value), str(value2))
-            return f"{spoken(name)}: {left!r} and {right!r}"
-    if len(one) != len(other):
-        longer = one if len(one) > len(other) else other
-        return f"{spoken(longer[min(len(one), len(other))][0])}: only one of the episodes has it"
+            excerpt, right = _excerpts(str(value), str(value2))
+            return f"{spoken(name)}: {excerpt!r} and {right!r}"
+    if len(events_a) != len(events_b):
+        longer = events_a if len(events_a) > len(events_b) else events_b
+        return f"{spoken(longer[min(len(events_a), len(events_b))][0])}: only one of the episodes has it"
     return None
 
 
@@ -82,11 +82,13 @@ def spoken(name: str) -> str:
     return f"step {number}'s {kind}" if number else f"the {kind}"
 
 
-def _excerpts(left: str, right: str) -> tuple[str, str]:
+def _excerpts(text_a: str, right: str) -> tuple[str, str]:
     """Return the parts of two texts near the first place where they differ."""
-    place = next((i for i, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), min(len(left), len(right)))
-    start = max(0, place - 30)
-    return short(left[start : start + 90]), short(right[start : start + 90])
+    position = next(
+        (i for i, (a, b) in enumerate(zip(text_a, right, strict=False)) if a != b), min(len(text_a), len(right))
+    )
+    start = max(0, position - 30)
+    return short(text_a[start : start + 90]), short(right[start : start + 90])
 
 
 def prompt_of(trajectory: Trajectory) -> str:
@@ -98,15 +100,15 @@ def prompt_of(trajectory: Trajectory) -> str:
 def script_of(trajectory: Trajectory) -> Script:
     """Return the actions of a recorded episode as a script."""
     actions: list[Action] = []
-    last: str | None = None
+    final_text: str | None = None
     for item in trajectory.conversation:
         if isinstance(item, CallItem) and isinstance(item.call, Call):
             actions.append(item.call)
-            last = None
+            final_text = None
         elif isinstance(item, Message) and item.role == "assistant":
-            last = text_of(item.content)
-    if last is not None and trajectory.grade is not None:
-        actions.append(Answer(last))
+            final_text = text_of(item.content)
+    if final_text is not None and trajectory.grade is not None:
+        actions.append(Answer(final_text))
     seed = trajectory.seed
     return Script(trajectory.split, trajectory.task.id, seed, tuple(actions), trajectory.policy.split("(")[0])
 
@@ -220,11 +222,11 @@ async def perform_together(
     try:
         for script in scripts:
             running.append(await Performance.begin(environment, script, secrets))
-        while any([await one.act() for one in running]):
+        while any([await performance.act() for performance in running]):
             pass
-        return [await one.finish() for one in running]
+        return [await performance.finish() for performance in running]
     finally:
-        await asyncio.gather(*(one.episode.close() for one in running), return_exceptions=True)
+        await asyncio.gather(*(performance.episode.close() for performance in running), return_exceptions=True)
 
 
 def reward_json(reward: Reward | None) -> Any:

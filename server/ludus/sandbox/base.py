@@ -135,9 +135,9 @@ class SandboxBase(Sandbox, ABC):
         limits: Limits | None = None,
     ) -> Process:  # fmt: skip
         """See `Sandbox.spawn`."""
-        found = await self._start_background(self._command(argv, env, cwd, limits))
-        assert isinstance(found, Process)
-        return found
+        process = await self._start_background(self._command(argv, env, cwd, limits))
+        assert isinstance(process, Process)
+        return process
 
     async def open_terminal(
         self, argv: Sequence[str] = ("/bin/sh",), *, rows: int = 24, columns: int = 80,
@@ -148,9 +148,9 @@ class SandboxBase(Sandbox, ABC):
 
         check_size(rows, columns)
         command = self._command(argv, {"TERM": "linux", **(env or {})}, cwd, limits)
-        found = await self._start_background(replace(command, terminal=(rows, columns)))
-        assert isinstance(found, Terminal)
-        return found
+        terminal = await self._start_background(replace(command, terminal=(rows, columns)))
+        assert isinstance(terminal, Terminal)
+        return terminal
 
     async def connect(self, port: int) -> socket.socket:
         """See `Sandbox.connect`."""
@@ -187,19 +187,20 @@ class SandboxBase(Sandbox, ABC):
                 f"{running} background processes run in the sandbox, as many as its limit on `spawned` allows: end one "
                 "first, or raise the limit"
             )
-        mark = object()
-        self._background.add(mark)
+        # No await between the check above and this: two calls at once would both pass the limit.
+        token = object()
+        self._background.add(token)
         if self._egress is not None and running == 0 and not self._in_command:
             self._egress.begin()
         try:
-            return await self._spawn(command, lambda: self._end_background(mark))
+            return await self._spawn(command, lambda: self._end_background(token))
         except BaseException:
-            self._end_background(mark)
+            self._end_background(token)
             raise
 
-    def _end_background(self, mark: object) -> None:
+    def _end_background(self, token: object) -> None:
         """Note that a background process has ended, or was not started."""
-        self._background.discard(mark)
+        self._background.discard(token)
         if self._egress is not None and not self._background and not self._in_command:
             self._egress.stop()
 
@@ -216,6 +217,7 @@ class SandboxBase(Sandbox, ABC):
         """
         if not self._lost or self._closing is not None:
             return
+        # A task of its own, so that `aclose` can cancel the rebuild without canceling this caller.
         self._rebuilding = asyncio.get_running_loop().create_task(self._rebuild())
         try:
             await self._rebuilding
@@ -259,6 +261,7 @@ class SandboxBase(Sandbox, ABC):
         egress = self._egress
         if egress is None or self._closing is not None:
             return await self._run(command)
+        # Read before the command: one that finds the traffic spent already did not exceed the limit itself.
         had_room = not egress.spent
         egress.begin()
         self._in_command = True
@@ -267,14 +270,15 @@ class SandboxBase(Sandbox, ABC):
             result = await self._run(command)
         finally:
             self._in_command = False
+            # Background processes still use the proxy; then the last of them to end stops it.
             used = egress.uses() if self._background else await egress.finish()
         for use in used:
             if use.refused is not None:
                 log.info("%s", use)
         self.check_cassette()
         failed = result.limit is None and result.exit_code != 0
-        met = failed and had_room and egress.spent
-        return replace(result, network=used, limit="traffic" if met else result.limit)
+        out_of_traffic = failed and had_room and egress.spent
+        return replace(result, network=used, limit="traffic" if out_of_traffic else result.limit)
 
     async def _in_turn(self, operation: Callable[[], Awaitable[T]]) -> T:
         """Run an operation after those before it have ended.
@@ -284,13 +288,14 @@ class SandboxBase(Sandbox, ABC):
         """
         begun = False
 
-        async def taken() -> T:
+        async def run_in_turn() -> T:
             nonlocal begun
             async with self._turn:
                 begun = True
                 return await operation()
 
-        task = asyncio.get_running_loop().create_task(taken())
+        # A task of its own: a canceled caller must not stop an operation halfway, which would leave an unknown state.
+        task = asyncio.get_running_loop().create_task(run_in_turn())
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
@@ -298,25 +303,27 @@ class SandboxBase(Sandbox, ABC):
                 task.cancel()
             elif not task.done():
                 self._stop()
+            # asyncio reports an exception that is never read, and this caller is gone.
             task.add_done_callback(_forget)
             raise
 
     async def fork(self) -> SandboxBase:
         """See `Sandbox.fork`."""
         snapshot = await self.snapshot()
-        other = await self._another(self.settings)
+        copy = await self._another(self.settings)
         try:
-            if self._egress is not None and self._egress.tape is not None and other._egress is not None:
-                other._egress.tape = self._egress.tape.again()
-            await other.restore(snapshot)
+            if self._egress is not None and self._egress.tape is not None and copy._egress is not None:
+                copy._egress.tape = self._egress.tape.again()
+            await copy.restore(snapshot)
         except BaseException:
-            await other.aclose()
+            await copy.aclose()
             raise
-        return other
+        return copy
 
     async def aclose(self) -> None:
         """See `Sandbox.aclose`."""
         if self._closing is None or self._closing.cancelled():
+            # Kill before the first await: an event loop that is ending may never run the task.
             self._kill()
             self._closing = asyncio.get_running_loop().create_task(self._close_once())
         await asyncio.shield(self._closing)
@@ -324,6 +331,7 @@ class SandboxBase(Sandbox, ABC):
     async def _close_once(self) -> None:
         try:
             if self._rebuilding is not None:
+                # A rebuild that went on would start processes after `_close` has ended the others.
                 self._rebuilding.cancel()
                 await asyncio.gather(self._rebuilding, return_exceptions=True)
             if self._egress is not None:

@@ -119,16 +119,16 @@ class RunnerBox(SandboxBase):
             clock.reschedule(begun_at + command.limits.seconds + _OVERTIME_SECONDS)
 
         limit: LimitName | None
-        asked = {"op": "run", **_described(command)}
+        request = {"op": "run", **_described(command)}
         self._asks += 1
         try:
             async with clock:
-                reply, output = await process.exchange(asked, command.stdin, begin)
+                reply, output = await process.exchange(request, command.stdin, begin)
             return _result(reply, output, before, process.broken())
         except TimeoutError:
-            limit, why = "seconds", "it does not answer"
+            limit, reason = "seconds", "it does not answer"
         except EOFError as error:
-            limit, why = "memory" if await process.ran_out_of_memory(before[0]) else None, str(error)
+            limit, reason = "memory" if await process.ran_out_of_memory(before[0]) else None, str(error)
         finally:
             self._asks -= 1
         # In an isolated sandbox, a command can affect the program inside only by using up the memory. Without
@@ -136,7 +136,7 @@ class RunnerBox(SandboxBase):
         caused = limit == "memory" or not process.isolated or (limit == "seconds" and begun_at is not None)
         if self._closing is not None or not caused:
             await self.aclose()
-            raise SandboxFailed(f"the sandbox is gone: {why}")
+            raise SandboxFailed(f"the sandbox is gone: {reason}")
         await self._start_over(process)
         took = loop.time() - (asked_at if begun_at is None else begun_at)
         peak = command.limits.memory if limit == "memory" else 0
@@ -170,10 +170,10 @@ class RunnerBox(SandboxBase):
             on_end()
 
         job = _Job(process, command, end)
-        asked: dict[str, Any] = {
+        request: dict[str, Any] = {
             "op": "spawn", "id": job.number, "window": WINDOW, "terminal": command.terminal, **_described(command),
         }  # fmt: skip
-        asked["limits"] |= {
+        request["limits"] |= {
             "seconds": allowed.spawned_seconds, "cpu_seconds": allowed.spawned_cpu_seconds,
             "output": allowed.spawned_output,
         }  # fmt: skip
@@ -182,7 +182,7 @@ class RunnerBox(SandboxBase):
             if command.terminal is not None and not process.has_terminals:
                 _pass_terminal(process)
             async with asyncio.timeout(START_SECONDS):
-                reply, _ = await process.exchange(asked, b"", on_event=job.hear)
+                reply, _ = await process.exchange(request, b"", on_event=job.hear)
             if "limit" in reply:
                 raise SandboxLimitReached(reply["limit"])
             _check(reply)
@@ -210,7 +210,7 @@ class RunnerBox(SandboxBase):
             job.lose(ProcessEnd(None, signal.SIGKILL, None, 0.0, 0.0, 0, rebuilt=True))
         process.end_streams()
 
-    async def _recover(self, process: BoxProcess, why: str) -> None:
+    async def _recover(self, process: BoxProcess, reason: str) -> None:
         """Start over if background processes caused the loss of the sandbox.
 
         Raises:
@@ -223,7 +223,7 @@ class RunnerBox(SandboxBase):
             if asyncio.current_task() is self._losing:
                 self._losing = None  # otherwise `_close` would wait for this task, which waits for it
             await self.aclose()
-            raise SandboxFailed(f"the sandbox is gone: {why}")
+            raise SandboxFailed(f"the sandbox is gone: {reason}")
         await self._start_over(process)
 
     def _note_loss(self) -> None:
@@ -241,12 +241,12 @@ class RunnerBox(SandboxBase):
     # ── ports ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _connect(self, port: int) -> socket.socket:
-        why = ""
+        reason = ""
         for six in (False, True):
-            asked = {"op": "connect", "port": port, "six": six}
+            request = {"op": "connect", "port": port, "six": six}
             try:
                 async with asyncio.timeout(_CONNECT_SECONDS):
-                    reply, _ = await self._process.exchange(asked, b"")
+                    reply, _ = await self._process.exchange(request, b"")
             except TimeoutError:
                 raise SandboxPortClosed(
                     f"port {port} of the sandbox does not accept a connection within {_CONNECT_SECONDS:g} s"
@@ -260,35 +260,35 @@ class RunnerBox(SandboxBase):
                 connected.setblocking(False)
                 self._connections.add(connected)
                 return connected
-            why = why or reply["closed"]
-        raise SandboxPortClosed(f"nothing accepts connections on port {port} of the sandbox: {why}")
+            reason = reason or reply["closed"]
+        raise SandboxPortClosed(f"nothing accepts connections on port {port} of the sandbox: {reason}")
 
     # ── files ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _ask(self, asked: dict[str, Any], blob: bytes = b"") -> tuple[dict[str, Any], bytes]:
-        reply, data = await self._in_turn(lambda: self._exchange(asked, blob))
+    async def _ask(self, request: dict[str, Any], blob: bytes = b"") -> tuple[dict[str, Any], bytes]:
+        reply, data = await self._in_turn(lambda: self._exchange(request, blob))
         _check(reply)
         return reply, data
 
-    async def _exchange(self, asked: dict[str, Any], blob: bytes) -> tuple[dict[str, Any], bytes]:
+    async def _exchange(self, request: dict[str, Any], blob: bytes) -> tuple[dict[str, Any], bytes]:
         for again in (True, False):
             await self._make_usable()
             process = self._process
             self._asks += 1
             try:
                 async with asyncio.timeout(_FILE_SECONDS):
-                    return await process.exchange({**asked}, blob)
+                    return await process.exchange({**request}, blob)
             except TimeoutError:
-                why = "it does not answer"
+                reason = "it does not answer"
             except EOFError as error:
-                why = str(error)
+                reason = str(error)
             finally:
                 self._asks -= 1
             if not again:
                 break
-            await self._recover(process, why)
+            await self._recover(process, reason)
         await self.aclose()
-        raise SandboxFailed(f"the sandbox is gone: {why}")
+        raise SandboxFailed(f"the sandbox is gone: {reason}")
 
     async def read(self, path: str, *, limit: int = 16 * 1024 * 1024) -> bytes:
         """See `Sandbox.read`."""

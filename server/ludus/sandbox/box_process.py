@@ -122,7 +122,7 @@ class Launch:
 class _Exchange:
     """A request whose reply has not arrived completely."""
 
-    done: asyncio.Future[tuple[dict[str, Any], bytes]]
+    reply: asyncio.Future[tuple[dict[str, Any], bytes]]
     on_begin: Callable[[], None] | None
     pieces: list[bytes] = field(default_factory=list)
 
@@ -143,7 +143,7 @@ class BoxProcess:
         self._home = -1
         """A descriptor of the work directory, through which its files can be saved when its processes are gone."""
         self._forced = False
-        self._said = -1
+        self._stderr = -1
         """A descriptor that yields the standard error of the started process."""
         self._until_started = ExitStack()
         if launch.info >= 0:
@@ -158,7 +158,7 @@ class BoxProcess:
         """Called once when the program inside can no longer be heard; not after `end`."""
         self._ending: asyncio.Task[None] | None = None
 
-    async def start(self, control: socket.socket, theirs: socket.socket) -> None:
+    async def start(self, control: socket.socket, far_end: socket.socket) -> None:
         """Start the sandbox and wait until it is confined; a canceled call leaves nothing behind.
 
         The process is started by the current thread, which must be the event loop's: a sandbox ends with the thread
@@ -171,15 +171,17 @@ class BoxProcess:
         self._control = control
         try:
             try:
-                process = self._process = self._spawn(theirs.fileno())
+                process = self._process = self._spawn(far_end.fileno())
             finally:
-                theirs.close()
+                # While this process held a copy, the control socket would never report that the sandbox has ended.
+                far_end.close()
                 for descriptor in launch.descriptors:
                     os.close(descriptor)
             self._outer = os.pidfd_open(process.pid)
             reader, self._writer = await asyncio.open_unix_connection(sock=control)
             self._listening = asyncio.create_task(self._listen(reader))
             async with asyncio.timeout(START_SECONDS):
+                # Before the program is sent: memory is charged to the group that a process is in when it allocates.
                 await self._enter_group(process.pid)
                 self._writer.write(program())
                 reply, _ = await self.exchange(launch.config, b"")
@@ -191,14 +193,15 @@ class BoxProcess:
                 self._home = rescue.open_home(self._pid, launch.config["home"])
             self._until_started.close()
         except BaseException as error:
-            said = self._give_up(control)
+            # Before `end`, which closes the pipe with the standard error.
+            error_text = self._give_up(control)
             try:
                 await self.end()
             finally:
                 self.release()
             if isinstance(error, OSError | EOFError | ValueError):
-                why = said or error or type(error).__name__
-                raise SandboxFailed(f"starting a sandbox failed: {why}") from None
+                reason = error_text or error or type(error).__name__
+                raise SandboxFailed(f"starting a sandbox failed: {reason}") from None
             raise
 
     def listener(self) -> socket.socket | None:
@@ -220,14 +223,15 @@ class BoxProcess:
             launch.group.make(launch.config["disk"]["bytes"] + launch.config["memory"], launch.config["tasks"])
             launch.config["meter"] = launch.group.open_meter()
             launch.descriptors = (*launch.descriptors, launch.config["meter"])
-        with ExitStack() as theirs:
+        with ExitStack() as child_ends:
             nowhere = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-            theirs.callback(os.close, nowhere)
-            self._said, said = os.pipe()
-            self._until_started.callback(os.close, self._said)
-            theirs.callback(os.close, said)
+            child_ends.callback(os.close, nowhere)
+            self._stderr, stderr_end = os.pipe()
+            self._until_started.callback(os.close, self._stderr)
+            child_ends.callback(os.close, stderr_end)
+            # An empty environment: the server's may hold secrets, and /proc shows a process's environment inside.
             return subprocess.Popen(
-                launch.argv, stdin=nowhere, stdout=nowhere, stderr=said,
+                launch.argv, stdin=nowhere, stdout=nowhere, stderr=stderr_end,
                 pass_fds=(control, *launch.descriptors), env={}, cwd="/", start_new_session=True,
             )  # fmt: skip
 
@@ -238,11 +242,13 @@ class BoxProcess:
         if self._process is None:
             return ""
         if self._first < 0:
+            # Before the kill: bubblewrap's child could not be found through a parent that is gone.
             self._first = _child_of(self._process)
         self._process.kill()
-        os.set_blocking(self._said, False)
+        # A descendant that is still dying may hold the pipe open, and reading to its end would wait for that.
+        os.set_blocking(self._stderr, False)
         try:
-            return os.read(self._said, 2000).decode("utf-8", "replace").strip()
+            return os.read(self._stderr, 2000).decode("utf-8", "replace").strip()
         except BlockingIOError:
             return ""
 
@@ -267,13 +273,13 @@ class BoxProcess:
         return bool(self._launch.config["terminals"])
 
     async def exchange(
-        self, asked: dict[str, Any], blob: bytes, on_begin: Callable[[], None] | None = None,
+        self, request: dict[str, Any], blob: bytes, on_begin: Callable[[], None] | None = None,
         on_event: Callable[[dict[str, Any], bytes], None] | None = None,
     ) -> tuple[dict[str, Any], bytes]:  # fmt: skip
         """Send a request and return the header and the bytes of its reply.
 
         Args:
-            asked: the request. Its `id`, if it has one, comes from `number`.
+            request: the request. Its `id`, if it has one, comes from `number`.
             blob: the bytes that belong to it.
             on_begin: called when the requested command has started.
             on_event: called for each event of the background process that the request starts, until `detach`.
@@ -281,16 +287,17 @@ class BoxProcess:
         Raises:
             EOFError: the sandbox has ended.
         """
-        if not self._hears():
+        if not self._is_listening():
             raise EOFError("it has been closed")
-        number = asked["id"] = asked.get("id") or self.number()
+        number = request["id"] = request.get("id") or self.number()
         waiting = self._pending[number] = _Exchange(asyncio.get_running_loop().create_future(), on_begin)
         if on_event is not None:
             self._jobs[number] = on_event
         try:
-            self._post(asked, blob)
-            return await waiting.done
+            self._post(request, blob)
+            return await waiting.reply
         finally:
+            # For a canceled caller too: `_dispatch` then drops the reply that still comes.
             self._pending.pop(number, None)
 
     def number(self) -> int:
@@ -298,7 +305,7 @@ class BoxProcess:
         self._requests += 1
         return self._requests
 
-    def _hears(self) -> bool:
+    def _is_listening(self) -> bool:
         listening = self._listening
         return self._writer is not None and self._ending is None and listening is not None and not listening.done()
 
@@ -308,35 +315,36 @@ class BoxProcess:
             while True:
                 json_size, blob_size = _HEAD.unpack(await reader.readexactly(_HEAD.size))
                 message = json.loads(await reader.readexactly(json_size))
-                self._take(message, await reader.readexactly(blob_size))
+                self._dispatch(message, await reader.readexactly(blob_size))
         except (asyncio.IncompleteReadError, ConnectionError, ValueError, KeyError, TypeError):
             pass  # it has ended, or, without isolation, a command has tampered with it
         finally:
             for waiting in self._pending.values():
-                if not waiting.done.done():
-                    waiting.done.set_exception(EOFError("it ended unexpectedly"))
+                if not waiting.reply.done():
+                    waiting.reply.set_exception(EOFError("it ended unexpectedly"))
+        # Not in `finally`: a listener that `_end` cancels is no loss.
         if self._ending is None and self.on_loss is not None:
             self.on_loss()
 
-    def _take(self, message: dict[str, Any], blob: bytes) -> None:
+    def _dispatch(self, message: dict[str, Any], blob: bytes) -> None:
         if "job" in message:
             job = self._jobs.get(message["job"])
             if job is not None:
                 job(message, blob)
             return
         waiting = self._pending.get(message["id"])
-        if waiting is None or waiting.done.done():
+        if waiting is None or waiting.reply.done():
             return
         waiting.pieces.append(blob)
         if "more" not in message:
-            waiting.done.set_result((message, b"".join(waiting.pieces)))
+            waiting.reply.set_result((message, b"".join(waiting.pieces)))
         elif waiting.on_begin is not None and "began" in message:
             waiting.on_begin()
 
-    def tend(self, job: int, blob: bytes = b"", **asked: Any) -> None:
+    def tend(self, job: int, blob: bytes = b"", **fields: Any) -> None:
         """Send a request about a background process, which has no reply; do nothing if the sandbox has ended."""
-        if self._hears():
-            self._post({"job": job, **asked}, blob)
+        if self._is_listening():
+            self._post({"job": job, **fields}, blob)
 
     def detach(self, job: int) -> None:
         """Ignore further events of a background process."""
@@ -369,12 +377,12 @@ class BoxProcess:
 
     def cancel(self) -> None:
         """End the running command; its reply arrives as soon as it has ended."""
-        if self._hears():
+        if self._is_listening():
             self._post({"op": "cancel"}, b"")
 
-    def _post(self, asked: dict[str, Any], blob: bytes) -> None:
+    def _post(self, request: dict[str, Any], blob: bytes) -> None:
         assert self._writer is not None
-        header = marshal.dumps(asked, _MARSHAL_VERSION)
+        header = marshal.dumps(request, _MARSHAL_VERSION)
         self._writer.write(_HEAD.pack(len(header), len(blob)) + header)
         if blob:
             self._writer.write(blob)
@@ -442,21 +450,24 @@ class BoxProcess:
         finally:
             self._launch.passing.close()
             self._until_started.close()
-            outer, first, self._outer, self._first = self._outer, self._first, -1, -1
-            for descriptor in (outer, first):
+            # Cleared before they are closed: a late `kill` would signal whatever the reused descriptor refers to.
+            outer, first_fd, self._outer, self._first = self._outer, self._first, -1, -1
+            for descriptor in (outer, first_fd):
                 if descriptor >= 0:
                     os.close(descriptor)
             if self._listener is not None:
                 self._listener.close()
             if self._launch.group is not None:
+                # Last: the kernel removes a control group only when no process is left in it.
                 await self._launch.group.remove()
 
     async def _end_processes(self, process: subprocess.Popen[bytes]) -> None:
         if self._first >= 0 and self.isolated:
             await _ended(self._first, _END_SECONDS)
         elif self._first >= 0 and (self._forced or not await _ended(self._first, _CLEAN_UP_SECONDS)):
-            first = process.pid if process.returncode is None else None
-            await asyncio.to_thread(rescue.end_tree, first, f"={self._launch.config['home']}\0")
+            # Once `process` was waited for, its id may belong to an unrelated process.
+            root = process.pid if process.returncode is None else None
+            await asyncio.to_thread(rescue.end_tree, root, f"={self._launch.config['home']}\0")
         if process.returncode is None and self._outer >= 0 and not await _ended(self._outer, _CLEAN_UP_SECONDS):
             process.kill()
             await _ended(self._outer, _END_SECONDS)
@@ -503,9 +514,9 @@ async def _ended(pidfd: int, seconds: float) -> bool:
 
 async def _readable(descriptor: int) -> None:
     loop = asyncio.get_running_loop()
-    done: asyncio.Future[None] = loop.create_future()
-    loop.add_reader(descriptor, lambda: None if done.done() else done.set_result(None))
+    ready: asyncio.Future[None] = loop.create_future()
+    loop.add_reader(descriptor, lambda: None if ready.done() else ready.set_result(None))
     try:
-        await done
+        await ready
     finally:
         loop.remove_reader(descriptor)

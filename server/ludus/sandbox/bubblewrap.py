@@ -102,9 +102,9 @@ class Bubblewrap(PooledProvider):
         Args:
             groups: see `Groups.nest`.
         """
-        other = Bubblewrap()
-        other._program, other._groups = self._program, groups
-        return other
+        nested = Bubblewrap()
+        nested._program, nested._groups = self._program, groups
+        return nested
 
     @property
     def groups(self) -> Groups | None:
@@ -117,7 +117,7 @@ class Bubblewrap(PooledProvider):
             async with box:
                 result = await box.run(["true"])
         except SandboxFailed as error:
-            who = (
+            requirement = (
                 "a server that runs as root needs the right to mount (CAP_SYS_ADMIN); run it as an ordinary user"
                 if self._root
                 else "the system must allow ordinary users to create user namespaces (on Ubuntu 24.04: "
@@ -125,7 +125,7 @@ class Bubblewrap(PooledProvider):
             )
             raise SandboxUnavailable(
                 f"bubblewrap is installed but cannot create a sandbox on this machine: {error.message}; "
-                f"{who}, {_OTHERWISE}",
+                f"{requirement}, {_OTHERWISE}",
                 package="bubblewrap",
             ) from None
         if not result.ok:
@@ -141,10 +141,10 @@ class Bubblewrap(PooledProvider):
                 f"bubblewrap sandboxes show this machine's own system, not the image {named!r}; "
                 'use provider="docker", or add paths with `readonly`'
             )
-        shown = [*_prefixes(), *(inside for _, inside in settings.readonly)]
-        for place, _ in settings.links:
-            if any(f"{path}/".startswith(f"{place}/") for path in shown):
-                raise SandboxUnsupported(f"`links` names {place}, where the sandbox shows a directory of this machine")
+        visible = [*_prefixes(), *(inside for _, inside in settings.readonly)]
+        for link, _ in settings.links:
+            if any(f"{path}/".startswith(f"{link}/") for path in visible):
+                raise SandboxUnsupported(f"`links` names {link}, where the sandbox shows a directory of this machine")
         await check_shown(settings)
 
     async def _start(self, settings: SandboxSettings) -> RunnerBox:
@@ -155,15 +155,15 @@ class Bubblewrap(PooledProvider):
     async def _start_process(self, settings: SandboxSettings) -> BoxProcess:
         try:
             with ExitStack() as opened:
-                control, theirs = _pair(opened)
+                control, far_end = _pair(opened)
                 passing, inner = _pair(opened)
                 passing.setblocking(False)
-                launch = self._launch(settings, theirs.fileno(), passing, inner, opened)
+                launch = self._launch(settings, far_end.fileno(), passing, inner, opened)
                 opened.pop_all()
         except OSError as error:
             raise SandboxFailed(f"starting a sandbox failed: {error}") from None
         process = BoxProcess(launch)
-        await process.start(control, theirs)
+        await process.start(control, far_end)
         return process
 
     def _launch(
@@ -247,14 +247,14 @@ def _counts_tasks_per_box() -> bool:
 
 
 def _namespaces(root: bool, user: int) -> list[str]:
-    wanted = [
+    options = [
         "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try",
         "--hostname", "sandbox", "--as-pid-1", "--die-with-parent", "--new-session", "--cap-drop", "ALL",
         "--cap-add", "CAP_SYS_ADMIN", "--cap-add", "CAP_SETPCAP", "--cap-add", "CAP_NET_ADMIN",
     ]  # fmt: skip
     if not root:
-        return ["--unshare-user", "--uid", str(user), "--gid", str(user), *wanted]
-    return [*wanted, "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID", "--cap-add", "CAP_CHOWN"]
+        return ["--unshare-user", "--uid", str(user), "--gid", str(user), *options]
+    return [*options, "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID", "--cap-add", "CAP_CHOWN"]
 
 
 def _system(settings: SandboxSettings) -> list[str]:
@@ -266,23 +266,23 @@ def _system(settings: SandboxSettings) -> list[str]:
                          ("stderr", "/proc/self/fd/2"), ("shm", "/tmp")):  # fmt: skip
         argv += ["--symlink", target, f"/dev/{name}"]
     argv += ["--dir", "/dev/pts", "--symlink", "pts/ptmx", "/dev/ptmx", "--remount-ro", "/dev"]
-    for place in _SYSTEM:
-        path = Path(place)
+    for directory in _SYSTEM:
+        path = Path(directory)
         if path.is_symlink():
-            argv += ["--symlink", os.readlink(path), place]
+            argv += ["--symlink", os.readlink(path), directory]
         elif path.is_dir():
-            argv += ["--ro-bind", place, place]
-    own = [prefix for prefix in _prefixes() if not any(Path(prefix).is_relative_to(place) for place in _SYSTEM)]
-    shown = [(place, place) for place in (*_CONFIGURATION, *own) if Path(place).exists()]
-    shown += settings.readonly
+            argv += ["--ro-bind", directory, directory]
+    prefixes = [prefix for prefix in _prefixes() if not any(Path(prefix).is_relative_to(root) for root in _SYSTEM)]
+    binds = [(path, path) for path in (*_CONFIGURATION, *prefixes) if Path(path).exists()]
+    binds += settings.readonly
     # Only root can enter the parent directories that bubblewrap creates by itself, so create them with other modes.
-    for folder in dict.fromkeys(str(above) for _, inside in shown for above in reversed(Path(inside).parents)):
+    for folder in dict.fromkeys(str(above) for _, inside in binds for above in reversed(Path(inside).parents)):
         if folder not in ("/", "/etc") and not folder.startswith("/usr"):
             argv += ["--perms", "0755", "--dir", folder]
-    for outside, inside in shown:
+    for outside, inside in binds:
         argv += ["--ro-bind", outside, inside]
-    for place, inside in settings.links:
-        argv += ["--symlink", f"{HOME}/{inside}", place]
+    for link, inside in settings.links:
+        argv += ["--symlink", f"{HOME}/{inside}", link]
     for packages in _packages():
         # Hide the packages installed for this machine's Python: results would depend on them, and Python start slower.
         argv += ["--perms", "0555", "--tmpfs", packages, "--remount-ro", packages]
@@ -297,22 +297,22 @@ def _prefixes() -> list[str]:
 def _packages() -> list[str]:
     """Return the directories in which this Python's packages are installed, except its venv; Debian adds its own."""
     base, version = sys.base_prefix, f"python{sys.version_info.major}.{sys.version_info.minor}"
-    places = (
+    candidates = (
         sysconfig.get_path("purelib", vars={"base": base}), sysconfig.get_path("platlib", vars={"platbase": base}),
         f"{base}/lib/python3/dist-packages", f"{base}/local/lib/{version}/dist-packages",
     )  # fmt: skip
-    return [place for place in dict.fromkeys(places) if Path(place).is_dir()]
+    return [directory for directory in dict.fromkeys(candidates) if Path(directory).is_dir()]
 
 
 def _pair(opened: ExitStack) -> tuple[socket.socket, socket.socket]:
-    ours, theirs = socket.socketpair()
-    return opened.enter_context(ours), opened.enter_context(theirs)
+    near, far = socket.socketpair()
+    return opened.enter_context(near), opened.enter_context(far)
 
 
 def _prefilled(opened: ExitStack, text: str) -> int:
     """Return a descriptor from which `text` can be read."""
-    read, write = os.pipe()
-    opened.callback(os.close, read)
-    os.write(write, text.encode())
-    os.close(write)
-    return read
+    read_end, write_end = os.pipe()
+    opened.callback(os.close, read_end)
+    os.write(write_end, text.encode())
+    os.close(write_end)
+    return read_end

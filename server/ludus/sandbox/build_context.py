@@ -113,16 +113,16 @@ def _ignored(root: Path) -> list[str]:
 
 def _hash(archive: IO[bytes]) -> str:
     """Return a hash over the names, types, permissions and contents in an archive."""
-    found = sha256()
+    digest = sha256()
     archive.seek(0)
     with tarfile.open(fileobj=archive) as tar:
         for member in tar:
             about = (member.name, member.type.decode(), oct(member.mode), member.linkname, str(member.size))
-            found.update("\0".join(about).encode("utf-8", "surrogateescape") + b"\0\0")
+            digest.update("\0".join(about).encode("utf-8", "surrogateescape") + b"\0\0")
             content = tar.extractfile(member) if member.isreg() else None
             while content is not None and (part := content.read(_CHUNK)):
-                found.update(part)
-    return found.hexdigest()[:40]
+                digest.update(part)
+    return digest.hexdigest()[:40]
 
 
 def base_images(dockerfile: str) -> Iterator[str]:
@@ -134,7 +134,7 @@ def base_images(dockerfile: str) -> Iterator[str]:
             arguments.setdefault(argument[1], (argument[2] or "").strip("\"'"))
         if (start := _FROM.match(line)) is None:
             continue
-        name = _VARIABLE.sub(lambda found: arguments.get(found[1] or found[2]) or found[3] or "", start[1])
+        name = _VARIABLE.sub(lambda match: arguments.get(match[1] or match[2]) or match[3] or "", start[1])
         if name and name != "scratch" and name.lower() not in stages:
             yield name
         if start[2]:

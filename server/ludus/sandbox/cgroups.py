@@ -38,9 +38,9 @@ class Usage:
 class Group:
     """The control group of one sandbox, with one directory per hierarchy: its limits, and what its processes use."""
 
-    def __init__(self, places: dict[str, Path], version: int) -> None:
-        self._memory, self._pids = places["memory"], places["pids"]
-        self._time = places.get(_TIME, self._memory)
+    def __init__(self, directories: dict[str, Path], version: int) -> None:
+        self._memory, self._pids = directories["memory"], directories["pids"]
+        self._time = directories.get(_TIME, self._memory)
         """The directory that counts CPU time; in version 2 every group does."""
         self._version = version
         self._all = dict.fromkeys((self._memory, self._pids, self._time))
@@ -55,17 +55,17 @@ class Group:
         """Return the group of a process, which has `box` in its path; None if it is not visible here."""
         if not is_in_group(pid, box):
             return None
-        own = _place_v2(str(pid))
-        if own is not None and (own / "memory.current").exists():
-            return cls(dict.fromkeys(_NEEDED, own), 2)
-        places = _places_v1(str(pid))
-        complete = len(places) == len(_NEEDED) + 1 and all(place.exists() for place in places.values())
-        return cls(places, 1) if complete else None
+        directory = _place_v2(str(pid))
+        if directory is not None and (directory / "memory.current").exists():
+            return cls(dict.fromkeys(_NEEDED, directory), 2)
+        directories = _places_v1(str(pid))
+        complete = len(directories) == len(_NEEDED) + 1 and all(path.exists() for path in directories.values())
+        return cls(directories, 1) if complete else None
 
     def make(self, memory: int, processes: int) -> None:
         """Create the group with its limits: bytes of memory, and number of tasks."""
-        for place in self._all:
-            place.mkdir()
+        for directory in self._all:
+            directory.mkdir()
         if self._version == 2:
             self._write(self._memory / "memory.max", memory)
             self._write(self._memory / "memory.swap.max", 0, optional=True)
@@ -83,8 +83,8 @@ class Group:
 
     def add(self, pid: int) -> None:
         """Put a process into the group; processes that it starts will be in it too."""
-        for place in self._all:
-            self._write(place / "cgroup.procs", pid)
+        for directory in self._all:
+            self._write(directory / "cgroup.procs", pid)
 
     def open_meter(self) -> int:
         """Open the file with the group's CPU time: `cpu.stat` in version 2, `cpuacct.usage` in version 1."""
@@ -120,12 +120,12 @@ class Group:
         Args:
             inner: remove groups within it as well, whose owner may have been killed.
         """
-        for place in self._all:
+        for directory in self._all:
             for _ in range(_REMOVALS):
                 if inner:
-                    _remove_tree(place)
+                    _remove_tree(directory)
                 try:
-                    place.rmdir()
+                    directory.rmdir()
                 except FileNotFoundError:
                     break
                 except OSError:  # the kernel has not removed its processes yet
@@ -188,11 +188,11 @@ class Groups:
         """
         group = self.new()
         group.make(memory, processes)
-        places = {kind: base / group.name for kind, base in self._bases.items()}
+        directories = {kind: base / group.name for kind, base in self._bases.items()}
         if self._version == 2:
             handed = " ".join(f"+{name}" for name in _NEEDED)
-            (next(iter(places.values())) / "cgroup.subtree_control").write_text(handed, encoding="ascii")
-        return group, Groups(places, self._version)
+            (next(iter(directories.values())) / "cgroup.subtree_control").write_text(handed, encoding="ascii")
+        return group, Groups(directories, self._version)
 
     def describe(self) -> dict[str, Any]:
         """Return this place for another process of the same user, as JSON; see `at`."""
@@ -207,9 +207,9 @@ class Groups:
         """Remove the groups of servers that no longer run; return how many were removed."""
         removed = 0
         for base in set(self._bases.values()):
-            for left in base.glob("ludus-*-*-*"):
-                if not is_alive(left.name.rpartition("-")[0]):
-                    removed += _remove_tree(left)
+            for directory in base.glob("ludus-*-*-*"):
+                if not is_alive(directory.name.rpartition("-")[0]):
+                    removed += _remove_tree(directory)
         return removed
 
     def _works(self) -> bool:
@@ -219,19 +219,19 @@ class Groups:
         except OSError:
             return False
         finally:
-            for place in group._all:
+            for directory in group._all:
                 try:
-                    place.rmdir()
+                    directory.rmdir()
                 except OSError:
                     pass
         return True
 
 
-def _remove_tree(place: Path) -> int:
+def _remove_tree(directory: Path) -> int:
     """Remove a group with those within it, as far as no process is in them; return how many were removed."""
-    removed = sum(_remove_tree(inner) for inner in place.iterdir() if inner.is_dir()) if place.is_dir() else 0
+    removed = sum(_remove_tree(inner) for inner in directory.iterdir() if inner.is_dir()) if directory.is_dir() else 0
     try:
-        place.rmdir()
+        directory.rmdir()
     except OSError:
         return removed
     return removed + 1
@@ -273,15 +273,15 @@ def _places_v1(process: str = "self") -> dict[str, Path]:
 
 def _candidates() -> Iterator[tuple[dict[str, Path], int]]:
     """Yield places where this process may be able to create groups, and their version."""
-    here = _place_v2()
-    if here is not None and (_ROOT / "cgroup.subtree_control").exists():
-        for place in dict.fromkeys((here, here.parent if here != _ROOT else here, _ROOT)):
+    current = _place_v2()
+    if current is not None and (_ROOT / "cgroup.subtree_control").exists():
+        for directory in dict.fromkeys((current, current.parent if current != _ROOT else current, _ROOT)):
             try:
-                handed_down = (place / "cgroup.subtree_control").read_text(encoding="ascii").split()
+                handed_down = (directory / "cgroup.subtree_control").read_text(encoding="ascii").split()
             except OSError:
                 continue
-            if set(_NEEDED) <= set(handed_down) and os.access(place, os.W_OK):
-                yield dict.fromkeys(_NEEDED, place), 2
-    places = _places_v1()
-    if len(places) == len(_NEEDED) + 1 and all(os.access(place, os.W_OK) for place in places.values()):
-        yield places, 1
+            if set(_NEEDED) <= set(handed_down) and os.access(directory, os.W_OK):
+                yield dict.fromkeys(_NEEDED, directory), 2
+    directories = _places_v1()
+    if len(directories) == len(_NEEDED) + 1 and all(os.access(path, os.W_OK) for path in directories.values()):
+        yield directories, 1

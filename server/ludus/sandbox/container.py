@@ -133,9 +133,10 @@ class ContainerBox(ContainerBackground):
             if is_first_process(process, self._id):
                 self._home = rescue.open_home(process, scripts.HOME)
         finally:
+            # The caller gave up while this thread ran: `_close` may have seen no container, so it must be removed here.
             if self._closed.is_set():
                 remove_container(self._api, self._id)
-                self._let_go()
+                self._close_descriptors()
 
     def _open_listener(self) -> socket.socket:
         """Return a listening socket in the container's network.
@@ -159,11 +160,12 @@ class ContainerBox(ContainerBackground):
         """Start a shell and wait until it is ready for its line."""
         shell = self._execute(scripts.WAIT)
         try:
+            # Blocking with a timeout, since this is a thread; asyncio needs the socket non-blocking again afterwards.
             shell.socket.settimeout(_START_SECONDS)
-            said = shell.early
-            while len(said) < len(_READY) and (more := shell.socket.recv(len(_READY) - len(said))):
-                said += more
-            if said != _READY:
+            buffer = shell.early
+            while len(buffer) < len(_READY) and (chunk := shell.socket.recv(len(_READY) - len(buffer))):
+                buffer += chunk
+            if buffer != _READY:
                 raise OSError("no shell starts in the container: the image must have /bin/sh")
             shell.socket.setblocking(False)
         except OSError:
@@ -174,15 +176,16 @@ class ContainerBox(ContainerBackground):
     def missing_programs(self) -> list[str]:
         """Return the programs that operations on this sandbox need and its image lacks."""
         script = f"for name in {' '.join(scripts.PROGRAMS)}; do command -v $name >/dev/null || echo $name; done"
-        made = self._api.exec_create(self._id, ["/bin/sh", "-c", script], user=f"{self.user}:{self.user}")
-        return bytes(self._api.exec_start(made["Id"])).decode("utf-8", "replace").split()
+        execution = self._api.exec_create(self._id, ["/bin/sh", "-c", script], user=f"{self.user}:{self.user}")
+        return bytes(self._api.exec_start(execution["Id"])).decode("utf-8", "replace").split()
 
     def _execute(self, script: str) -> Shell:
-        made = self._api.exec_create(self._id, ["/bin/sh", "-c", script], stdin=True, user=f"{self.user}:{self.user}")
-        stream = self._api.exec_start(made["Id"], socket=True)
+        user = f"{self.user}:{self.user}"
+        execution = self._api.exec_create(self._id, ["/bin/sh", "-c", script], stdin=True, user=user)
+        stream = self._api.exec_start(execution["Id"], socket=True)
         raw = getattr(stream, "_sock", stream)
         raw.setblocking(False)
-        return Shell(made["Id"], stream, raw, read_buffered(stream))
+        return Shell(execution["Id"], stream, raw, read_buffered(stream))
 
     @property
     def alive(self) -> bool:
@@ -240,12 +243,13 @@ class ContainerBox(ContainerBackground):
             SandboxFailed: the container is gone for another reason than memory, or the engine does not answer.
         """
         self._check_alone()
+        # A `_stop` meant for an earlier command, whose caller was canceled, would otherwise end this one.
         self._stopped.clear()
         began = time.monotonic()
         try:
             return await self._carry_out(line, stdin, allowed)
         except (*_ERRORS, EOFError) as error:
-            why = error
+            failure = error
         if self._closing is None and await asyncio.to_thread(self._ran_out_of_memory):
             await self._lose()
             took = time.monotonic() - began
@@ -253,7 +257,7 @@ class ContainerBox(ContainerBackground):
                 b"", b"", None, signal.SIGKILL, "memory", took, 0.0, allowed.memory, True, True, rebuilt=True
             )
         await self.aclose()
-        raise SandboxFailed(f"the sandbox is gone: {why or type(why).__name__}")
+        raise SandboxFailed(f"the sandbox is gone: {failure or type(failure).__name__}")
 
     async def _carry_out(self, line: str, stdin: bytes, allowed: Limits) -> RunResult:
         if not self.alive or self._next is None:
@@ -263,23 +267,26 @@ class ContainerBox(ContainerBackground):
         output = Output(allowed.output)
         try:
             self._reap_zombies()  # processes of the last command, which the new shell has killed
-            before, met = self.usage(), self.met()
+            # The counters are those of the container over all commands: only their increase belongs to this one.
+            before, counters_before = self.usage(), self.limit_counters()
             began = time.monotonic()
             limit, usage = await self._attend(shell, line, stdin, allowed, output, before)
             took = time.monotonic() - began
             if self._closing is not None:
                 raise EOFError("it has been closed")
             code = None if self._lost else await asyncio.to_thread(self._exit_code, shell.id)
+            # A reset alone proves nothing: the engine also resets behind a command that has not read all of its input.
             if shell.reset and code is None and not self._lost:
                 raise EOFError("the engine reset the connection to a command that still runs")
-            met_now = self.met()
+            # Read before `_end_all`, whose own shell would add to the counters when it meets a limit.
+            counters_after = self.limit_counters()
         finally:
             shell.close()
         if code is not None and code > 128 and limit is None:
             await self._end_all()  # the shell itself may have been killed before it could end the other processes
         after = usage if self._lost else self.usage()
         if limit is None and code != 0:
-            limit = limit_from_counters(met, met_now, allowed)
+            limit = limit_from_counters(counters_before, counters_after, allowed)
         if not self._lost:
             self._reap_zombies()
             self.start_shell()
@@ -295,6 +302,7 @@ class ContainerBox(ContainerBackground):
         """
         deadline = time.monotonic() + allowed.seconds
         look = WATCH_SECONDS if self.watched else LOOK_SECONDS
+        # Fed while the output is read: a command that writes before it has read all of its input would block both.
         feeding = asyncio.create_task(_feed(shell.socket, line.encode("utf-8", "surrogateescape") + b"\n" + stdin))
         reading = asyncio.create_task(_read(shell.socket, output))
         stopped = asyncio.create_task(self._stopped.wait())
@@ -304,13 +312,14 @@ class ContainerBox(ContainerBackground):
         usage = before
         try:
             while True:
-                left = deadline - time.monotonic()
+                remaining = deadline - time.monotonic()
                 await asyncio.wait(
-                    (reading, stopped, full, closed), timeout=max(0.0, min(left, look)),
+                    (reading, stopped, full, closed), timeout=max(0.0, min(remaining, look)),
                     return_when=asyncio.FIRST_COMPLETED,
                 )  # fmt: skip
                 if self._closed.is_set():
                     raise EOFError("it has been closed")
+                # Before `reading.done()`: a command that ended in this very moment has lost output all the same.
                 if output.full.is_set():
                     limit = "output"
                     break
@@ -327,6 +336,7 @@ class ContainerBox(ContainerBackground):
                     break
             if limit is not None:
                 await self._end_all()
+                # The engine ends the output only when the last process that holds it is gone, so wait before judging.
                 await asyncio.wait((reading, closed), timeout=_GRACE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
                 if not reading.done():  # something in the container still holds the output
                     await self._lose()
@@ -405,7 +415,7 @@ class ContainerBox(ContainerBackground):
         limits = self.limits.but(seconds=60.0)
         try:
             files = None if folder < 0 else await asyncio.to_thread(rescue.save_files, folder, self.limits.disk)
-            self._let_go()
+            self._close_descriptors()
             await self._restart(self)
             self._lost = False
             if files is not None:
@@ -420,9 +430,9 @@ class ContainerBox(ContainerBackground):
     def _exit_code(self, shell: str) -> int | None:
         """Wait for a shell's exit code, which is known a moment after its output ends; None if it stays unknown."""
         for _ in range(_EXIT_LOOKS):
-            found = self._api.exec_inspect(shell)
-            if not found["Running"] and found["ExitCode"] is not None:
-                return int(found["ExitCode"])
+            status = self._api.exec_inspect(shell)
+            if not status["Running"] and status["ExitCode"] is not None:
+                return int(status["ExitCode"])
             time.sleep(0.005)
         return None
 
@@ -434,7 +444,7 @@ class ContainerBox(ContainerBackground):
         """Return what the processes use, as far as it is visible here."""
         return Usage() if self._group is None else self._group.usage()
 
-    def met(self) -> tuple[int, int, int]:
+    def limit_counters(self) -> tuple[int, int, int]:
         """Return the counters of broken limits."""
         return (0, 0, 0) if self._group is None else (*self._group.broken(), self._group.most_tasks())
 
@@ -450,7 +460,7 @@ class ContainerBox(ContainerBackground):
         await self._close_next()
         if self._id:
             await asyncio.to_thread(remove_container, self._api, self._id)
-        self._let_go()
+        self._close_descriptors()
 
     async def _close_next(self) -> None:
         """Close the shell that waits, after its start has ended: before, the SDK would lose its open connection."""
@@ -460,7 +470,7 @@ class ContainerBox(ContainerBackground):
                 shell.close()
             self._next = None
 
-    def _let_go(self) -> None:
+    def _close_descriptors(self) -> None:
         """Close the work directory's descriptor and the container's input."""
         folder, self._home = self._home, -1
         if folder >= 0:
@@ -497,8 +507,8 @@ def _crowded(allowed: Limits, watched: bool) -> str:
     """Return shell code that names the limit on processes, if no control group counts what it refuses."""
     if not watched:
         return ""
-    most = allowed.processes + scripts.OVERHEAD_TASKS
-    look = f"{{ set -- /proc/[0-9]*; [ $# -ge {most} ]; }}"
+    task_limit = allowed.processes + scripts.OVERHEAD_TASKS
+    look = f"{{ set -- /proc/[0-9]*; [ $# -ge {task_limit} ]; }}"
     return f"elif [ $code != 0 ] && {look}; then {scripts.say(_CROWDED)}; "
 
 

@@ -161,7 +161,7 @@ class ShellProcess:
 
     async def _run(self) -> None:
         began, before = time.monotonic(), self._container.usage()
-        tasks = [asyncio.ensure_future(one) for one in (self._write(), self._watch(began, before))]
+        tasks = [asyncio.ensure_future(coroutine) for coroutine in (self._write(), self._watch(began, before))]
         outcome: ProcessEnd | SandboxFailed = SandboxFailed("the sandbox is gone: it was closed")
         try:
             outcome = await self._outcome(began, before)
@@ -186,7 +186,7 @@ class ShellProcess:
 
     async def _outcome(self, began: float, before: Usage) -> ProcessEnd:
         """Pass on the output until the process has ended, and return how it did."""
-        met = self._container.met()
+        counters = self._container.limit_counters()
         await self._read()
         code = await self._container.exit_code(self._shell.id)
         if code is None:
@@ -194,29 +194,29 @@ class ShellProcess:
         usage = self._container.usage()
         limit = self._limit
         if limit is None and code != 0:
-            limit = limit_from_counters(met, self._container.met(), self._limits)
-        seen = replace(usage, memory=self._peak)
-        found = result_of(
-            Output(0), code, limit, time.monotonic() - began, before, seen, usage, _of_spawned(self._limits)
+            limit = limit_from_counters(counters, self._container.limit_counters(), self._limits)
+        peak_usage = replace(usage, memory=self._peak)
+        result = result_of(
+            Output(0), code, limit, time.monotonic() - began, before, peak_usage, usage, _of_spawned(self._limits)
         )
         return ProcessEnd(
-            found.exit_code, found.signal, found.limit, found.seconds, found.cpu_seconds, found.peak_memory
+            result.exit_code, result.signal, result.limit, result.seconds, result.cpu_seconds, result.peak_memory
         )
 
     async def _read(self) -> None:
         """Pass on the output until the engine ends it."""
         total = 0
         while head := await self._exactly(_HEAD.size):
-            number, left = _HEAD.unpack(head)
+            number, remaining = _HEAD.unpack(head)
             stream = 1 if number == 2 else 0
-            while left:
+            while remaining:
                 while self._room[stream] <= 0:
                     self._granted.clear()
                     await self._granted.wait()
-                part = await self._exactly(min(left, self._room[stream], _PART))
+                part = await self._exactly(min(remaining, self._room[stream], _PART))
                 if not part:
                     return
-                left -= len(part)
+                remaining -= len(part)
                 total += len(part)
                 self._room[stream] -= len(part)
                 if total > self._limits.spawned_output:
@@ -225,11 +225,11 @@ class ShellProcess:
                     self.process.receive(stream, part)
 
     async def _exactly(self, size: int) -> bytes:
-        loop, found = asyncio.get_running_loop(), b""
+        loop, buffer = asyncio.get_running_loop(), b""
         with suppress(ConnectionResetError):  # also behind the output of a process that did not read all its input
-            while len(found) < size and (part := await loop.sock_recv(self._shell.socket, size - len(found))):
-                found += part
-        return found if len(found) == size else b""
+            while len(buffer) < size and (part := await loop.sock_recv(self._shell.socket, size - len(buffer))):
+                buffer += part
+        return buffer if len(buffer) == size else b""
 
     async def _write(self) -> None:
         loop, connection = asyncio.get_running_loop(), self._shell.socket
@@ -298,7 +298,7 @@ class ContainerBackground(ContainerFiles):
         """Return what the processes use, as far as it is visible here."""
 
     @abstractmethod
-    def met(self) -> tuple[int, int, int]:
+    def limit_counters(self) -> tuple[int, int, int]:
         """Return the counters of broken limits."""
 
     @abstractmethod
@@ -344,11 +344,11 @@ class ContainerBackground(ContainerFiles):
     async def _connect(self, port: int) -> socket.socket:
         raise SandboxUnsupported(self._cannot("connect to ports"))
 
-    def _cannot(self, what: str) -> str:
+    def _cannot(self, action: str) -> str:
         image = self.settings.image or self.settings.build
         return (
-            f"sandboxes in the image {image!r} cannot {what}, since {self._lacking}; install Python {OLDEST_PYTHON} or "
-            "newer in it as `python3`"
+            f"sandboxes in the image {image!r} cannot {action}, since {self._lacking}; install Python {OLDEST_PYTHON} "
+            "or newer in it as `python3`"
         )
 
 

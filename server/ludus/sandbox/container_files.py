@@ -44,8 +44,8 @@ class ContainerFiles(SandboxBase):
         if result.exit_code == 63:
             raise SandboxFileError(f"{path!r} has {int(result.stderr):,} bytes, more than allowed")
         if result.exit_code != 0:
-            why = _FILE_ERRORS.get(result.exit_code or 0) or result.stderr.decode("utf-8", "replace").strip()
-            raise SandboxFileError(f"{path!r} {why or result.ending}")
+            reason = _FILE_ERRORS.get(result.exit_code or 0) or result.stderr.decode("utf-8", "replace").strip()
+            raise SandboxFileError(f"{path!r} {reason or result.ending}")
         return result.stdout
 
     async def read(self, path: str, *, limit: int = 16 * 1024 * 1024) -> bytes:
@@ -85,10 +85,10 @@ class ContainerFiles(SandboxBase):
         names, _, about = text.rpartition(b"\0")
         # Both `find` calls list the directory in the same order, since nothing changes it between them.
         entries = map(scripts.file_info, names.split(b"\0") if about.strip() else (), about.split(b"\n")[1:])
-        found = sorted(entries, key=lambda one: one.name)
-        if len(found) > MAX_ENTRIES:
+        listing = sorted(entries, key=lambda entry: entry.name)
+        if len(listing) > MAX_ENTRIES:
             raise SandboxFileError(f"{path!r} has more than {MAX_ENTRIES:,} entries")
-        return tuple(found)
+        return tuple(listing)
 
     async def snapshot(self) -> Snapshot:
         """See `Sandbox.snapshot`."""

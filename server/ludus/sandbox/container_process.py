@@ -47,7 +47,7 @@ _MAGIC: Final = importlib.util.MAGIC_NUMBER
 _START_SECONDS: Final = 60.0
 """How long a container may take to start; the engine of an overloaded machine has taken more than twenty seconds."""
 _CHUNK: Final = 1 << 18
-_SAID: Final = 4000
+_ERROR_BYTES: Final = 4000
 
 BOOT: Final = f"""
 import sys
@@ -101,7 +101,7 @@ class ContainerProcess(BoxProcess):
         self._counters: Group | None = None
         """The container's control group, if it is visible here."""
         self._errors = bytearray()
-        self._gone = False
+        self._output_ended = False
 
     async def begin(self) -> None:
         """Create and start the container, and wait until the program inside is confined.
@@ -111,10 +111,10 @@ class ContainerProcess(BoxProcess):
             SandboxFailed: it could not be started.
             docker.errors.APIError: the engine refused to create or start it.
         """
-        ours, theirs = socket.socketpair()
-        for end in (ours, theirs):
+        near, far = socket.socketpair()
+        for end in (near, far):
             end.setblocking(False)
-        self._control = ours
+        self._control = near
         try:
             async with asyncio.timeout(_START_SECONDS):
                 await self._in_thread(self._begin)
@@ -122,24 +122,27 @@ class ContainerProcess(BoxProcess):
                 assert connection is not None
                 await self._boot(connection)
                 self._relays = [
-                    asyncio.create_task(self._feed(theirs, connection)),
-                    asyncio.create_task(self._drain(connection, theirs)),
+                    asyncio.create_task(self._feed(far, connection)),
+                    asyncio.create_task(self._drain(connection, far)),
                 ]
-                reader, self._writer = await asyncio.open_unix_connection(sock=ours)
+                reader, self._writer = await asyncio.open_unix_connection(sock=near)
                 self._listening = asyncio.create_task(self._listen(reader))
                 await self._configure()
         except BaseException as error:
             if self._writer is None:
-                ours.close()
+                # From `open_unix_connection` on, the writer's transport owns this end and closes it.
+                near.close()
             if not self._relays:
-                theirs.close()
+                # `_drain` closes the other end when it runs.
+                far.close()
             try:
                 await self.end()
             finally:
                 self.release()
             if isinstance(error, (OSError, EOFError, TimeoutError)):
-                said = bytes(self._errors).decode("utf-8", "replace").strip()
-                raise SandboxFailed(f"starting a container failed: {said or error or type(error).__name__}") from None
+                error_text = bytes(self._errors).decode("utf-8", "replace").strip()
+                reason = error_text or error or type(error).__name__
+                raise SandboxFailed(f"starting a container failed: {reason}") from None
             raise
 
     async def _configure(self) -> None:
@@ -155,6 +158,7 @@ class ContainerProcess(BoxProcess):
             raise Unfit(f"it cannot connect to a socket of the server ({reply['unfit']})")
         if "error" in reply:
             raise SandboxFailed(f"confining a sandbox failed: {reply['error']}")
+        # Nothing untrusted runs yet, so the peer that is accepted here can only be the program inside.
         launch.passing.close()
         launch.passing = await self._handoff.accept()
         if launch.has_listener:
@@ -220,24 +224,26 @@ class ContainerProcess(BoxProcess):
         Raises:
             Unfit: there is no Python in the container, or it is too old.
         """
-        said = bytearray(read_buffered(self._stream))
+        # Bytes that the SDK read together with the head of its HTTP response no longer come from the socket.
+        buffered = bytearray(read_buffered(self._stream))
         parts = _Parts(self._errors)
         loop = asyncio.get_running_loop()
-        magic = parts.take(bytes(said))
+        magic = parts.take(bytes(buffered))
         while len(magic) < len(_MAGIC):
             data = await loop.sock_recv(connection, _CHUNK)
             if not data:
                 raise self._unfit()
             magic += parts.take(data)
+        # `_drain` continues with this parser, which may hold the beginning of the next part.
         self._parts = parts
         body = b"c" + program() if magic == _MAGIC else b"s" + program_source()
         await loop.sock_sendall(connection, body)
 
     def _unfit(self) -> Unfit | SandboxFailed:
         """Return why the first process has ended before it wrote to standard output."""
-        said = bytes(self._errors).decode("utf-8", "replace").strip()[-200:]
-        if said:  # by the loader, the interpreter, or the first lines of `BOOT`
-            return Unfit(f"its `python3` does not start: {said}")
+        error_text = bytes(self._errors).decode("utf-8", "replace").strip()[-200:]
+        if error_text:  # by the loader, the interpreter, or the first lines of `BOOT`
+            return Unfit(f"its `python3` does not start: {error_text}")
         return SandboxFailed("starting a container failed: it ended at once")
 
     async def _feed(self, source: socket.socket, target: socket.socket) -> None:
@@ -255,10 +261,11 @@ class ContainerProcess(BoxProcess):
         try:
             with suppress(OSError):
                 while data := await loop.sock_recv(source, _CHUNK):
-                    if kept := self._parts.take(data):
-                        await loop.sock_sendall(target, kept)
+                    if output := self._parts.take(data):
+                        await loop.sock_sendall(target, output)
         finally:
-            self._gone = True
+            # Before the shutdown: it ends `_listen`, whose callbacks read `alive`.
+            self._output_ended = True
             with suppress(OSError):
                 target.shutdown(socket.SHUT_RDWR)
             target.close()
@@ -271,7 +278,7 @@ class ContainerProcess(BoxProcess):
     @property
     def alive(self) -> bool:
         """See `BoxProcess.alive`."""
-        return self._ending is None and bool(self._id) and not self._gone
+        return self._ending is None and bool(self._id) and not self._output_ended
 
     def broken(self) -> tuple[int, int]:
         """See `BoxProcess.broken`."""
@@ -314,9 +321,9 @@ class ContainerProcess(BoxProcess):
             self._launch.passing.close()
             self._handoff.close()
             self._until_started.close()
-            first, self._first = self._first, -1
-            if first >= 0:
-                os.close(first)
+            first_fd, self._first = self._first, -1
+            if first_fd >= 0:
+                os.close(first_fd)
             if self._listener is not None:
                 self._listener.close()
 
@@ -335,20 +342,21 @@ class _Parts:
     def take(self, data: bytes) -> bytes:
         """Return what `data` completes of standard output."""
         self._buffer += data
-        found = bytearray()
+        output = bytearray()
         while len(self._buffer) >= 8:
             stream, size = struct.unpack(">BxxxI", bytes(self._buffer[:8]))
             if len(self._buffer) < 8 + size:
                 break
             part = self._buffer[8 : 8 + size]
             if stream == 1:
-                found += part
+                output += part
             else:
-                self._errors += part[: max(0, _SAID - len(self._errors))]
+                self._errors += part[: max(0, _ERROR_BYTES - len(self._errors))]
             del self._buffer[: 8 + size]
-        return bytes(found)
+        return bytes(output)
 
 
 def _lacks_python(error: docker.errors.APIError) -> bool:
-    said = str(error.explanation or error)
-    return "python3" in said and any(text in said for text in ("no such file", "not found", "executable file"))
+    explanation = str(error.explanation or error)
+    causes = ("no such file", "not found", "executable file")
+    return "python3" in explanation and any(cause in explanation for cause in causes)

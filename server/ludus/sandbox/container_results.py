@@ -27,10 +27,10 @@ class Output:
 
     def take(self, stream: int, data: bytes) -> None:
         """Keep as much as there is room for; set `full` if some was dropped."""
-        kept = data[: self.room]
-        self.parts[stream] += kept
-        self.room -= len(kept)
-        if len(kept) < len(data):
+        accepted = data[: self.room]
+        self.parts[stream] += accepted
+        self.room -= len(accepted)
+        if len(accepted) < len(data):
             self.cut.add(stream)
             self.full.set()
 

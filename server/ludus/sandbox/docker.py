@@ -110,6 +110,7 @@ class Docker(PooledProvider):
         self._client = await asyncio.to_thread(connected, self._engine)
         self.images = await asyncio.to_thread(self._open_images)
         await asyncio.to_thread(self._sweep)
+        # After the containers: the directories to remove are mounted in them.
         await asyncio.to_thread(remove_left_behind)
 
     def _unavailable(self, error: Exception) -> SandboxUnavailable:
@@ -131,6 +132,7 @@ class Docker(PooledProvider):
         if self.images is not None:
             await self.images.aclose()
         await super().aclose()
+        # After the containers have gone: the engine refuses to remove a volume that one of them uses.
         await self._settle()
         if self._client is not None:
             await asyncio.to_thread(self._client.close)
@@ -138,7 +140,7 @@ class Docker(PooledProvider):
     async def _settle(self) -> None:
         """Remove the volumes of terminals whose containers were removed by others, who may have left the volumes."""
         with suppress(docker.errors.DockerException, requests.exceptions.RequestException):  # the engine has ended
-            await asyncio.to_thread(self._remove_labeled_volumes, f"{LABEL}={OWNER}", lambda found: True)
+            await asyncio.to_thread(self._remove_labeled_volumes, f"{LABEL}={OWNER}", lambda _: True)
 
     async def obtain(self, settings: SandboxSettings) -> None:
         """See `ImageProvider.obtain`."""
@@ -164,23 +166,24 @@ class Docker(PooledProvider):
 
     def _sweep(self) -> None:
         """Remove the containers of servers of this machine that no longer run."""
-        for left in self._client.containers.list(all=True, filters={"label": LABEL}):
-            here = left.labels.get(BOOT_LABEL) == boot()
-            if here and not is_alive(left.labels[LABEL]):
+        for container in self._client.containers.list(all=True, filters={"label": LABEL}):
+            # The engine may serve several machines, and `is_alive` can judge only processes of this one.
+            same_boot = container.labels.get(BOOT_LABEL) == boot()
+            if same_boot and not is_alive(container.labels[LABEL]):
                 try:
-                    left.remove(v=True, force=True)
+                    container.remove(v=True, force=True)
                 except docker.errors.APIError:
                     continue
-        self._remove_labeled_volumes(LABEL, self._is_left)
+        self._remove_labeled_volumes(LABEL, self._is_orphaned)
 
-    def _is_left(self, found: Mapping[str, str]) -> bool:
+    def _is_orphaned(self, volume_labels: Mapping[str, str]) -> bool:
         """Return whether a volume with these labels belongs to a server of this machine that no longer runs."""
-        return found.get(BOOT_LABEL) == boot() and not is_alive(found.get(LABEL, ""))
+        return volume_labels.get(BOOT_LABEL) == boot() and not is_alive(volume_labels.get(LABEL, ""))
 
-    def _remove_labeled_volumes(self, label: str, is_left: Callable[[Mapping[str, str]], bool]) -> None:
+    def _remove_labeled_volumes(self, label: str, is_orphaned: Callable[[Mapping[str, str]], bool]) -> None:
         api = self._client.api
         for volume in api.volumes(filters={"label": label}).get("Volumes") or ():
-            if is_left(volume.get("Labels") or {}):
+            if is_orphaned(volume.get("Labels") or {}):
                 with suppress(docker.errors.APIError):  # a container uses it, or another server has removed it
                     api.remove_volume(volume["Name"])
 
@@ -189,9 +192,9 @@ class Docker(PooledProvider):
         if self._runs_program and image.id not in self.unfit:
             try:
                 return await self._start_inside(settings)
-            except Unfit as why:
-                self.unfit[image.id] = str(why)
-                log.info("sandboxes in the image %s have no background processes and no ports: %s", image.name, why)
+            except Unfit as reason:
+                self.unfit[image.id] = str(reason)
+                log.info("sandboxes in the image %s have no background processes and no ports: %s", image.name, reason)
         return await self._start_with_shell(settings, image)
 
     async def _start_inside(self, settings: SandboxSettings) -> ContainerRunnerBox:
@@ -209,16 +212,19 @@ class Docker(PooledProvider):
             if isinstance(error, docker.errors.DockerException | requests.exceptions.RequestException | OSError):
                 raise SandboxFailed(f"starting a container failed: {error}") from None
             raise
-        return ContainerRunnerBox(user, process, settings, ENVIRONMENT, self.create, self._gone, start)
+        return ContainerRunnerBox(user, process, settings, ENVIRONMENT, self.create, self._untrack, start)
 
     async def _start_process(self, settings: SandboxSettings, user: int) -> ContainerProcess:
         """Start the container of a new sandbox, or of one whose container is gone."""
         assert self.images is not None
         for _ in range(_EVICTIONS):
             image = await self._image(settings)
+            # Before the container exists: the cap evicts first the image that was not used for the longest time.
             await self.images.use(image)
             handoff = SocketHandoff(tempfile.mkdtemp(prefix=f"{OWNER}-"), shared=self._foreign)
-            launch = Launch([], self._config(settings, user), (), socket.socket(), bool(settings.network))
+            terminals = settings.limits.terminals if self.has_terminals else 0
+            config = {**inside_config(settings, user, self._watched), "terminals": terminals}
+            launch = Launch([], config, (), socket.socket(), bool(settings.network))
             create = partial(self._container_inside, image, settings, user, handoff)
             process = ContainerProcess(self._client.api, create, handoff, launch)
             try:
@@ -229,15 +235,10 @@ class Docker(PooledProvider):
             return process
         raise SandboxFailed(f"the image {settings.image or settings.build!r} was removed again and again")
 
-    def _config(self, settings: SandboxSettings, user: int) -> dict[str, Any]:
-        """Return the configuration of the program inside."""
-        terminals = settings.limits.terminals if self.has_terminals else 0
-        return {**inside_config(settings, user, self._watched), "terminals": terminals}
-
     async def _start_with_shell(self, settings: SandboxSettings, image: Image) -> ContainerBox:
         user = self._new_user()
         box = ContainerBox(
-            self._client.api, settings, user, self.create, self._gone, self._start_container, self._watched,
+            self._client.api, settings, user, self.create, self._untrack, self._start_container, self._watched,
             self.unfit.get(image.id, "the engine starts their commands"),
         )  # fmt: skip
         try:
@@ -263,8 +264,8 @@ class Docker(PooledProvider):
             except docker.errors.ImageNotFound:  # removed in the meantime, by a person or beyond the cap
                 assert self.images is not None
                 self.images.forget(box.settings)
-        what = box.settings.image or box.settings.build
-        raise SandboxFailed(f"the image {what!r} was removed again and again while a sandbox started")
+        image_name = box.settings.image or box.settings.build
+        raise SandboxFailed(f"the image {image_name!r} was removed again and again while a sandbox started")
 
     async def _start_from(self, box: ContainerBox, image: Image) -> None:
         assert self.images is not None
@@ -278,7 +279,7 @@ class Docker(PooledProvider):
                 )
             self._complete.add(image.id)
 
-    def _gone(self, box: SandboxBase) -> None:
+    def _untrack(self, box: SandboxBase) -> None:
         """Stop tracking a sandbox that was closed."""
         self._pool.forget(box)
         if isinstance(box, ContainerBox | ContainerRunnerBox):
@@ -288,7 +289,6 @@ class Docker(PooledProvider):
         """Remove what belongs to a user id that no sandbox has any more."""
 
     def _new_user(self) -> int:
-        """Return the user id of a sandbox's commands."""
         return unused_user()
 
     def _security(self, network: bool) -> list[str]:
@@ -300,10 +300,11 @@ class Docker(PooledProvider):
         limits = settings.limits
         files = f"nr_inodes={limits.inodes},mode=0700,uid={user},gid={user},nosuid,nodev,exec"
         sizes = {HOME: limits.disk, "/tmp": limits.disk // 4}
-        own = {place: f"size={size},{files}" for place, size in sizes.items()}
+        tmpfs = {path: f"size={size},{files}" for path, size in sizes.items()}
         described = docker.types.DriverConfig("local", terminal_options(settings))
         terminals = docker.types.Mount("/dev/pts", None, type="volume", driver_config=described, labels=labels())
-        return Storage({**read_only_volumes(image, settings, "nr_inodes=64"), **own}, mounts=[terminals])
+        # The sandbox's own file systems come last and win: an image may declare /tmp as a volume.
+        return Storage({**read_only_volumes(image, settings, "nr_inodes=64"), **tmpfs}, mounts=[terminals])
 
     def _container(self, image: Image, settings: SandboxSettings, user: int) -> str:
         """Create a container whose commands run as `user`, and return its id.
@@ -330,12 +331,12 @@ class Docker(PooledProvider):
         return self._created(image, ["python3"], command, f"{user}:{user}", confinement)
 
     def _created(self, image: Image, entrypoint: list[str], command: list[str], user: str, confinement: Any) -> str:
-        made = self._client.api.create_container(
+        container = self._client.api.create_container(
             image.id, command, user=user, stdin_open=True, tty=False, working_dir=HOME, network_disabled=True,
             labels=labels(), hostname="sandbox", entrypoint=entrypoint,
             healthcheck={"test": ["NONE"]}, host_config=confinement,
         )  # fmt: skip
-        return str(made["Id"])
+        return str(container["Id"])
 
 
 _WATCHED_FILES: Final = 256
@@ -386,6 +387,7 @@ def inside_tasks(settings: SandboxSettings) -> Tasks:
     background process.
     """
     tasks = settings.limits.processes + 2 + settings.limits.spawned
+    # The limit per user lies above that of the container, because only the container's group reports a hit.
     return Tasks(tasks + 4, tasks, None)
 
 
@@ -414,19 +416,23 @@ def _confinement(
     storage: Storage, tasks: Tasks, watched: bool,
 ) -> Any:  # fmt: skip
     limits = settings.limits
-    shown = [*storage.binds, *(f"{outside}:{inside}:ro" for outside, inside in settings.readonly)]
+    binds = [*storage.binds, *(f"{outside}:{inside}:ro" for outside, inside in settings.readonly)]
     if handoff is not None:
-        shown.append(f"{handoff.path}:{SocketHandoff.PATH_INSIDE}:ro")
+        binds.append(f"{handoff.path}:{SocketHandoff.PATH_INSIDE}:ro")
     ulimits = {
         "nofile": 1024, "core": 0, "nproc": tasks.per_user, "memlock": 65536, "msgqueue": 0,
     } | ({} if tasks.file_size is None else {"fsize": tasks.file_size})  # fmt: skip
     memory = limits.memory + limits.disk  # files are in memory and count toward its limit
     return api.create_host_config(
+        # `auto_remove`: the engine removes an ended container also when no server is left to do so.
+        # `memswap_limit` equal to `mem_limit` means no swap; left out, the engine allows as much swap again.
+        # `ipc_mode` none: a private /dev/shm would be writable memory that no limit on files counts.
+        # No log: the output travels on the attached stream, and a log file would grow without a limit.
         network_mode="none", read_only=True, cap_drop=["ALL"], auto_remove=True,
         security_opt=["no-new-privileges", *security],
         mem_limit=memory, memswap_limit=memory, pids_limit=tasks.per_container,
         ulimits=[docker.types.Ulimit(name=name, soft=value, hard=value) for name, value in ulimits.items()],
-        tmpfs=storage.files, binds=shown, mounts=storage.mounts, ipc_mode="none",
+        tmpfs=storage.files, binds=binds, mounts=storage.mounts, ipc_mode="none",
         log_config=docker.types.LogConfig(type="none"), shm_size=None,
         sysctls=_tcp_buffers(limits) if watched else None,
     )  # fmt: skip
@@ -440,14 +446,15 @@ def _tcp_buffers(limits: Limits) -> dict[str, str]:
 
 def read_only_volumes(image: Image, settings: SandboxSettings, option: str) -> dict[str, str]:
     """Return empty read-only mounts in place of an image's volumes, which could be written to without a limit."""
-    taken = {posixpath.normpath(inside) for _, inside in settings.readonly}
-    places = {posixpath.normpath(place) for place in image.volumes}
-    return dict.fromkeys(sorted(places - taken), f"ro,size=4096,mode=0755,nosuid,nodev,noexec,{option}")
+    readonly_paths = {posixpath.normpath(inside) for _, inside in settings.readonly}
+    volume_paths = {posixpath.normpath(path) for path in image.volumes}
+    return dict.fromkeys(sorted(volume_paths - readonly_paths), f"ro,size=4096,mode=0755,nosuid,nodev,noexec,{option}")
 
 
 def _lacks_shell(error: docker.errors.APIError) -> bool:
-    said = str(error.explanation or error)
-    return "/bin/sh" in said and any(text in said for text in ("no such file", "not found", "executable file"))
+    explanation = str(error.explanation or error)
+    causes = ("no such file", "not found", "executable file")
+    return "/bin/sh" in explanation and any(cause in explanation for cause in causes)
 
 
 def connected(engine: Mapping[str, Any]) -> Any:

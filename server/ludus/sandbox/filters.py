@@ -129,22 +129,22 @@ def assemble(*, counted: bool, own_user: bool, network: bool) -> bytes:
     program += _on_memory(column, counted=counted)
     program += _on(_MEMFD_CREATE[column], 1, [(_JSET, 0, 1, _MFD_HUGETLB), refuse])
     # Datagrams do not count toward the limit on memory in any version of control groups, and the proxy takes none.
-    others = (_RET, 0, 0, _ERRNO | errno.EAFNOSUPPORT)
-    local = [(_JEQ, 1, 0, _FAMILIES[0]), others]
+    refusal = (_RET, 0, 0, _ERRNO | errno.EAFNOSUPPORT)
+    local = [(_JEQ, 1, 0, _FAMILIES[0]), refusal]
     program += _on(_SOCKETPAIR[column], 0, local)
-    stream = [(_LOAD, 0, 0, _ARGUMENT + 8), (_AND, 0, 0, _TYPE_MASK), (_JEQ, 1, 0, _STREAM), others]
+    stream = [(_LOAD, 0, 0, _ARGUMENT + 8), (_AND, 0, 0, _TYPE_MASK), (_JEQ, 1, 0, _STREAM), refusal]
     internet = [(_JEQ, len(_FAMILIES) - index, 0, family) for index, family in enumerate(_FAMILIES[1:], start=1)]
     # AF_UNIX is allowed whatever the type: jump past the other families, their refusal, and the check of the type.
     program += _on(_SOCKET[column], 0, [(_JEQ, len(internet) + 1 + len(stream), 0, _FAMILIES[0]),
-                                        *internet, others, *stream])  # fmt: skip
+                                        *internet, refusal, *stream])  # fmt: skip
     program.append((_RET, 0, 0, _ALLOW))
     return b"".join(struct.pack("=HBBI", *instruction) for instruction in program)
 
 
 def _among(values: tuple[int, ...]) -> list[tuple[int, int, int, int]]:
     """Return tests that continue with the next instruction if the loaded value is one of these, and skip it if not."""
-    last = len(values) - 1
-    return [(_JEQ, last - index, int(index == last), value) for index, value in enumerate(values)]
+    last_index = len(values) - 1
+    return [(_JEQ, last_index - index, int(index == last_index), value) for index, value in enumerate(values)]
 
 
 def _on_memory(column: int, *, counted: bool) -> list[tuple[int, int, int, int]]:
@@ -173,11 +173,11 @@ def profile(*, network: bool, counted: bool = True) -> dict[str, Any]:
         return argument(index, "MASKED_EQ", mask, value)
 
     flags = [1 << bit for bit in range(32) if _NAMESPACES >> bit & 1]
-    others = [family for family in range(max(_FAMILIES)) if family not in _FAMILIES]
+    refused_families = [family for family in range(max(_FAMILIES)) if family not in _FAMILIES]
     datagrams = [kind for kind in range(_TYPE_MASK + 1) if kind != _STREAM]
     unsupported = errno.EAFNOSUPPORT
     sockets = [
-        *(refuse(["socket"], unsupported, argument(0, "EQ", family)) for family in others),
+        *(refuse(["socket"], unsupported, argument(0, "EQ", family)) for family in refused_families),
         refuse(["socket"], unsupported, argument(0, "GT", max(_FAMILIES))),
         *(refuse(["socket"], unsupported, low(0, family), low(1, kind, _TYPE_MASK))
           for family in _FAMILIES[1:] for kind in datagrams),

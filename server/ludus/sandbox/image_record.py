@@ -46,10 +46,10 @@ def cap_from_environment() -> int:
     text = os.environ.get(CAP_VARIABLE, "").strip()
     if not text:
         return DEFAULT_CAP
-    found = _SIZE.fullmatch(text)
-    if found is None:
+    match = _SIZE.fullmatch(text)
+    if match is None:
         raise AuthoringError(f"{CAP_VARIABLE} is {text[:40]!r}; write a number of bytes, or a size such as 500M or 50G")
-    return int(found[1]) * _UNITS[found[2].upper()]
+    return int(match[1]) * _UNITS[match[2].upper()]
 
 
 @dataclass(frozen=True, slots=True)

@@ -132,11 +132,11 @@ class Images:
         key = (settings.image, settings.build)
         task = self._tasks.get(key)
         if task is None or task.done() and (task.cancelled() or task.exception() is not None):
-            when, error = self._failed.get(key, (0.0, None))
-            if error is not None and time.monotonic() - when < _RETRY_SECONDS:
+            failed_at, error = self._failed.get(key, (0.0, None))
+            if error is not None and time.monotonic() - failed_at < _RETRY_SECONDS:
                 raise type(error)(error.message)
             task = self._tasks[key] = asyncio.get_running_loop().create_task(self._in_thread(key, settings))
-            task.add_done_callback(lambda done: done.cancelled() or done.exception())
+            task.add_done_callback(lambda finished: finished.cancelled() or finished.exception())
         image = await asyncio.shield(task)
         self._check_size(image, settings)
         return image
@@ -168,14 +168,14 @@ class Images:
 
     def _obtain(self, settings: SandboxSettings) -> Image:
         began = time.monotonic()
-        what = settings.image or f"of the folder {settings.build}"
+        source = settings.image or f"of the folder {settings.build}"
         try:
             with self._client() as client:
-                name, how = self._pulled(client, settings) if settings.image else self._built(client, settings)
-                found = client.inspect_image(name)
-                image = self._checked(found, name)
-                if how != "found":
-                    self._record.add(name, "build" if how == "built" else "pull")
+                name, origin = self._pulled(client, settings) if settings.image else self._built(client, settings)
+                info = client.inspect_image(name)
+                image = self._checked(info, name)
+                if origin != "found":
+                    self._record.add(name, "build" if origin == "built" else "pull")
                     try:
                         self._check_size(image, settings)
                     except SandboxImageError:
@@ -183,8 +183,9 @@ class Images:
                         raise
                     self.make_room(client, keep=name)
         except _ERRORS as error:
-            raise SandboxFailed(f"obtaining the image {what} failed: {error or type(error).__name__}") from None
-        log.info("image %s is %s (%s, %d bytes, %.1f s)", name, image.digest, how, image.size, time.monotonic() - began)
+            raise SandboxFailed(f"obtaining the image {source} failed: {error or type(error).__name__}") from None
+        took = time.monotonic() - began
+        log.info("image %s is %s (%s, %d bytes, %.1f s)", name, image.digest, origin, image.size, took)
         return image
 
     @contextmanager
@@ -201,18 +202,18 @@ class Images:
                 client.response.close()
             client.close()
 
-    def _checked(self, found: Mapping[str, Any], name: str) -> Image:
-        architecture, system = str(found.get("Architecture", "")), str(found.get("Os", ""))
+    def _checked(self, info: Mapping[str, Any], name: str) -> Image:
+        architecture, system = str(info.get("Architecture", "")), str(info.get("Os", ""))
         fits = _MACHINES.get(self._machine, (self._machine,))
         if architecture and architecture not in fits or system not in ("", "linux"):
             raise SandboxImageError(
                 f"the image {name!r} is for {system}/{architecture}, and this engine runs linux/{fits[0]}; "
                 "name or build an image for this architecture"
             )
-        config = found.get("Config") or {}
-        digests = found.get("RepoDigests") or [found["Id"]]
+        config = info.get("Config") or {}
+        digests = info.get("RepoDigests") or [info["Id"]]
         digest = str(digests[0]).rpartition("@")[2]
-        return Image(str(found["Id"]), name, digest, int(found["Size"]), tuple(config.get("Volumes") or ()))
+        return Image(str(info["Id"]), name, digest, int(info["Size"]), tuple(config.get("Volumes") or ()))
 
     def _check_size(self, image: Image, settings: SandboxSettings) -> None:
         if image.size > settings.image_bytes:
@@ -258,11 +259,11 @@ class Images:
                 if self._closed:
                     raise SandboxFailed("the sandboxes of this server have been closed")
         except docker.errors.DockerException as error:
-            said = str(getattr(error, "explanation", None) or error)
-            if not any(text in said.lower() for text in _UNKNOWN):
-                raise SandboxFailed(f"pulling the image {name!r} failed: {said}") from None
+            message = str(getattr(error, "explanation", None) or error)
+            if not any(text in message.lower() for text in _UNKNOWN):
+                raise SandboxFailed(f"pulling the image {name!r} failed: {message}") from None
             raise SandboxImageError(
-                f"the engine has no image {name!r}, and its registry gives none: {said}; correct the name, log in "
+                f"the engine has no image {name!r}, and its registry gives none: {message}; correct the name, log in "
                 "to the registry (`docker login`), or build, load or import the image first"
             ) from None
 
@@ -295,25 +296,25 @@ class Images:
 
     def _build(self, client: _Engine, context: BuildContext) -> None:
         log.info("building image %s of the folder %s", context.image, context.folder)
-        said: deque[str] = deque(maxlen=_QUOTED_LINES)
+        output: deque[str] = deque(maxlen=_QUOTED_LINES)
         events = client.build(
             fileobj=context.archive, custom_context=True, tag=context.image, rm=True, forcerm=True, decode=True,
             labels={LABEL: "build"},
         )  # fmt: skip
         try:
             for event in events:
-                said.extend(str(event.get("stream", "")).splitlines())
+                output.extend(str(event.get("stream", "")).splitlines())
                 if "error" in event:
                     raise docker.errors.APIError(str(event["error"]))
                 if self._closed:
                     raise SandboxFailed("the sandboxes of this server have been closed")
         except docker.errors.DockerException as error:
-            lines = "\n".join([line for line in said if line.strip()] + [str(error)])[-_QUOTED_CHARACTERS:]
+            lines = "\n".join([line for line in output if line.strip()] + [str(error)])[-_QUOTED_CHARACTERS:]
             raise SandboxImageError(
                 f"the folder {context.folder} cannot be built to an image; the last lines:\n{lines}"
             ) from None
         if not _has(client, context.image):
-            lines = "\n".join(said)[-_QUOTED_CHARACTERS:]
+            lines = "\n".join(output)[-_QUOTED_CHARACTERS:]
             raise SandboxImageError(f"building the folder {context.folder} gave no image; the last lines:\n{lines}")
 
     # ── the cap ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -327,11 +328,11 @@ class Images:
         removed = []
         with self._record.only_one("room"):
             ids = {}
-            for one in self._record.all():
-                if (found := _inspect(client, one.name)) is None:
-                    self._record.forget(one.name)  # a person removed it
+            for record in self._record.all():
+                if (info := _inspect(client, record.name)) is None:
+                    self._record.forget(record.name)  # a person removed it
                 else:
-                    ids[one.name] = str(found["Id"])
+                    ids[record.name] = str(info["Id"])
             for name in [name for name in ids if name != keep]:
                 if self.size_of(client, ids.values()) <= cap:
                     break
@@ -344,17 +345,18 @@ class Images:
 
     def size_of(self, client: Any, images: Iterable[str]) -> int:
         """Return the size of images in bytes, with the layers that they share counted once."""
-        seen: set[tuple[Any, ...]] = set()
+        counted: set[tuple[Any, ...]] = set()
         total = 0
         for image in set(images):
             if image not in self._histories:
                 steps = client.history(image)
-                self._histories[image] = [(one["Created"], one["CreatedBy"], one["Size"]) for one in reversed(steps)]
+                layers = [(step["Created"], step["CreatedBy"], step["Size"]) for step in reversed(steps)]
+                self._histories[image] = layers
             path: tuple[Any, ...] = ()
             for step in self._histories[image]:
                 path = (hash(path), *step)
-                if path not in seen:
-                    seen.add(path)
+                if path not in counted:
+                    counted.add(path)
                     total += int(step[2])
         return total
 

@@ -40,7 +40,7 @@ class Sandboxes:
         self.refusal: SandboxUnavailable | SandboxUnsupported | CassetteError | None = None
         """The error that kept a provider from opening; None before `open`, or if all opened."""
 
-    async def open(self, wanted: Iterable[SandboxSettings | None]) -> None:
+    async def open(self, requested: Iterable[SandboxSettings | None]) -> None:
         """Open every provider that the settings name, and start its warm sandboxes; None entries are skipped.
 
         Raises:
@@ -49,7 +49,7 @@ class Sandboxes:
         """
         self._closed = False
         try:
-            for settings in dict.fromkeys(wanted):
+            for settings in dict.fromkeys(requested):
                 if settings is None:
                     continue
                 provider = await self._provider(settings.provider)
@@ -76,7 +76,7 @@ class Sandboxes:
         provider = await self._provider(settings.provider)
         return EpisodeSandboxes(provider, await provider.create(settings), tuple(secrets))
 
-    async def obtain(self, wanted: Iterable[SandboxSettings]) -> dict[SandboxSettings, LudusError]:
+    async def obtain(self, requested: Iterable[SandboxSettings]) -> dict[SandboxSettings, LudusError]:
         """Obtain the images of settings ahead, several at a time, and open their providers.
 
         Returns:
@@ -85,25 +85,25 @@ class Sandboxes:
         Raises:
             SandboxUnavailable: a provider cannot work here.
         """
-        every = tuple(dict.fromkeys(wanted))
+        every = tuple(dict.fromkeys(requested))
         for settings in every:
             await self._provider(settings.provider)
-        left = iter(every)
+        queue = iter(every)
         failed: dict[SandboxSettings, LudusError] = {}
-        done = 0
+        finished = 0
 
         async def work() -> None:
-            nonlocal done
-            for settings in left:
+            nonlocal finished
+            for settings in queue:
                 provider = self._providers[settings.provider]
                 try:
                     if isinstance(provider, ImageProvider) and settings.prepull:
                         await provider.obtain(settings)
                 except (SandboxUnsupported, SandboxFailed) as error:
                     failed[settings] = error
-                done += 1
-                if done % _REPORTED_IMAGES == 0:
-                    log.info("%d of %d images are ready", done - len(failed), len(every))
+                finished += 1
+                if finished % _REPORTED_IMAGES == 0:
+                    log.info("%d of %d images are ready", finished - len(failed), len(every))
 
         await asyncio.gather(*(work() for _ in range(min(_AT_ONCE, len(every)))))
         return failed
@@ -150,12 +150,12 @@ class EpisodeSandboxes:
 
     def _hold(self, box: Sandbox) -> _Leased:
         """Wrap a sandbox so that it and its forks are closed with the episode."""
-        held = _Leased(box, self._adopt, self._boxes.discard)
-        self._boxes.add(held)
+        leased = _Leased(box, self._adopt, self._boxes.discard)
+        self._boxes.add(leased)
         if isinstance(box, SandboxBase) and box.tape is not None:
             self._taped.append(box)
             box.tape.secrets = tuple(self._secrets)
-        return held
+        return leased
 
     async def _adopt(self, fork: Sandbox) -> Sandbox:
         if self._closed:
@@ -175,16 +175,16 @@ class EpisodeSandboxes:
             yield self.agent
             return
         box = await self._adopt(await self._provider.create(self.agent.settings))
-        left = self.agent.limits.disk
+        remaining = self.agent.limits.disk
         try:
             for path in artifacts:
                 try:
-                    content = await self.agent.read(path, limit=left)
+                    content = await self.agent.read(path, limit=remaining)
                     await box.write(path, content)
                 except SandboxFileError as error:
                     log.info("an artifact is left out: %s", error.message)
                 else:
-                    left -= len(content)
+                    remaining -= len(content)
             yield box
         finally:
             await box.aclose()

@@ -41,10 +41,10 @@ class UnsafeLocal(PooledProvider):
         await asyncio.to_thread(remove_left_behind)
 
     async def _check(self, settings: SandboxSettings) -> None:
-        asked = [name for name in ("network", "image", "readonly", "links") if getattr(settings, name)]
-        if asked:
+        unsupported = [name for name in ("network", "image", "readonly", "links") if getattr(settings, name)]
+        if unsupported:
             raise SandboxUnsupported(
-                f"unsafe-local isolates nothing, so it cannot honor {', '.join(asked)}; use `bubblewrap`"
+                f"unsafe-local isolates nothing, so it cannot honor {', '.join(unsupported)}; use `bubblewrap`"
             )
 
     async def _start(self, settings: SandboxSettings) -> LocalBox:
@@ -76,9 +76,9 @@ class LocalBox(RunnerBox):
 async def _start_process(limits: Limits, home: str) -> BoxProcess:
     try:
         with ExitStack() as undo:
-            control, theirs = socket.socketpair()
+            control, far_end = socket.socketpair()
             undo.callback(control.close)
-            undo.callback(theirs.close)
+            undo.callback(far_end.close)
             passing, inner = socket.socketpair()
             undo.pop_all()
     except OSError as error:
@@ -90,8 +90,8 @@ async def _start_process(limits: Limits, home: str) -> BoxProcess:
         "meter": -1, "address_space": 0, "count_tasks": 0, "filter": "", "processes": limits.processes,
         "passing": inner.fileno(), "address": None, "terminals": 0, "tcp": False,
     }  # fmt: skip
-    process = BoxProcess(Launch(inside_argv(theirs.fileno()), config, (inner.detach(),), passing))
-    await process.start(control, theirs)
+    process = BoxProcess(Launch(inside_argv(far_end.fileno()), config, (inner.detach(),), passing))
+    await process.start(control, far_end)
     return process
 
 

@@ -123,8 +123,8 @@ class Podman(Docker):
                 self._held = _held(path)
                 return f"unix://{path}"
             if self._service.poll() is not None or time.monotonic() > deadline:
-                said = said_in.read_text("utf-8", "replace").strip()[-300:]
-                raise OSError(f"`podman system service` does not start: {said or 'no reason given'}")
+                error_text = said_in.read_text("utf-8", "replace").strip()[-300:]
+                raise OSError(f"`podman system service` does not start: {error_text or 'no reason given'}")
             await asyncio.sleep(0.05)
 
     async def _end_service(self) -> None:
@@ -159,11 +159,11 @@ class Podman(Docker):
         mounts = []
         self._remove_volumes(user)  # of a container that is gone, if this one takes its place
         sizes = ((HOME, limits.disk), ("/tmp", limits.disk // 4))
-        for name, (place, size) in zip(_volume_names(user), sizes, strict=True):
+        for name, (path, size) in zip(_volume_names(user), sizes, strict=True):
             options = f"nr_blocks={-(-size // _PAGE)},nr_inodes={limits.inodes},mode=0700,uid={user},gid={user}"
             described = {"type": "tmpfs", "device": "tmpfs", "o": f"{options},nosuid,nodev"}
             self._client.api.create_volume(name, "local", described, labels())
-            mounts.append(f"{name}:{place}:nosuid,nodev,exec")
+            mounts.append(f"{name}:{path}:nosuid,nodev,exec")
         # Podman would mount writable file systems without a limit there.
         closed = replace(image, volumes=(*image.volumes, "/run", "/var/tmp"))
         return Storage(read_only_volumes(closed, settings, "notmpcopyup"), mounts)
@@ -182,9 +182,9 @@ class Podman(Docker):
         while self._removing:
             await asyncio.wait(tuple(self._removing))
 
-    def _is_left(self, found: Mapping[str, str]) -> bool:
+    def _is_orphaned(self, volume_labels: Mapping[str, str]) -> bool:
         """Return whether its server no longer runs; the service is of this machine, so one of another boot does not."""
-        return found.get(BOOT_LABEL) != boot() or not is_alive(found.get(LABEL, ""))
+        return volume_labels.get(BOOT_LABEL) != boot() or not is_alive(volume_labels.get(LABEL, ""))
 
     def _security(self, network: bool) -> list[str]:
         profile = self._filter_file(network, not self._watched)
@@ -199,7 +199,7 @@ class Podman(Docker):
 
 
 def _volume_names(user: int) -> list[str]:
-    return [f"{OWNER}-{user}-{place}" for place in ("box", "tmp")]
+    return [f"{OWNER}-{user}-{part}" for part in ("box", "tmp")]
 
 
 def _runtime() -> list[str]:

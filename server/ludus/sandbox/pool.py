@@ -55,15 +55,15 @@ class Pool:
         """
         self._refuse_if_closed()
         ready = self._ready.get(settings)
-        found = None
+        warm_box = None
         while ready:
             box = ready.popleft()
             if box.alive and (box.background is None or box.background.end is None):
-                found = box
+                warm_box = box
                 break
             self._keep(box.aclose())
         self._refill(settings)
-        return found if found is not None else await self._start(settings)
+        return warm_box if warm_box is not None else await self._start(settings)
 
     @property
     def boxes(self) -> tuple[SandboxBase, ...]:
@@ -231,6 +231,6 @@ def unused_user() -> int:
 
 async def check_shown(settings: SandboxSettings) -> None:
     """Raise `SandboxUnsupported` if a path in `readonly` does not exist on this machine."""
-    for place, _ in settings.readonly:
-        if not await asyncio.to_thread(os.path.exists, place):
-            raise SandboxUnsupported(f"`readonly` names {place}, which does not exist")
+    for path, _ in settings.readonly:
+        if not await asyncio.to_thread(os.path.exists, path):
+            raise SandboxUnsupported(f"`readonly` names {path}, which does not exist")

@@ -76,13 +76,13 @@ class ProcessWatch:
         return cpu / _TICKS, memory, tasks
 
     def _processes(self) -> list[int]:
-        found = []
+        pids = []
         for name in os.listdir("/proc"):
             if name.isdigit():
                 with suppress(OSError):
                     if os.stat(f"/proc/{name}/ns/pid").st_ino == self._namespace:
-                        found.append(int(name))
-        return found
+                        pids.append(int(name))
+        return pids
 
     def broken(self) -> tuple[int, int]:
         """Return the counts of failures by limits on memory and tasks, which only a control group has."""

@@ -50,9 +50,9 @@ def has_largest(allowed: Limits) -> str:
     return f"find {HOME} /tmp -type f -size +{largest - 1}c 2>/dev/null | grep -q ."
 
 
-def say(mark: bytes) -> str:
+def say(marker: bytes) -> str:
     """Return shell code that writes a mark to standard error."""
-    return f"printf '{mark.decode().replace(chr(0), chr(92) + '0')}' >&2"
+    return f"printf '{marker.decode().replace(chr(0), chr(92) + '0')}' >&2"
 
 
 def quoted(word: str) -> str:
@@ -66,10 +66,10 @@ def parts(path: str) -> list[str]:
     Raises:
         SandboxFileError: the path leads outside.
     """
-    found = [part for part in path.split("/") if part not in ("", ".")]
-    if path.startswith("/") or ".." in found or "\0" in path:
+    names = [part for part in path.split("/") if part not in ("", ".")]
+    if path.startswith("/") or ".." in names or "\0" in path:
         raise SandboxFileError(f"{path!r} is not a path below the work directory")
-    return found
+    return names
 
 
 def no_links(path: str, *, last: bool = True) -> str:
@@ -96,10 +96,10 @@ def file_info(name: bytes, about: bytes) -> FileInfo:
     """Parse the output of `find` and `stat` about one entry of a directory."""
     mode_text, size = about.split()
     mode = int(mode_text, 16)
-    kinds: dict[int, Literal["file", "directory", "link", "other"]] = {
+    names: dict[int, Literal["file", "directory", "link", "other"]] = {
         stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "link",
     }  # fmt: skip
-    kind = kinds.get(stat.S_IFMT(mode), "other")
+    kind = names.get(stat.S_IFMT(mode), "other")
     text = name.removeprefix(b"./").decode("utf-8", "surrogateescape")
     return FileInfo(text, kind, int(size), kind == "file" and bool(mode & 0o100))
 
@@ -110,8 +110,8 @@ def only_files(data: bytes, room: int) -> bytes:
     Raises:
         SandboxFileError: the files are larger than `room` bytes.
     """
-    kept = io.BytesIO()
-    with tarfile.open(fileobj=io.BytesIO(data)) as source, tarfile.open(fileobj=kept, mode="w") as target:
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=io.BytesIO(data)) as source, tarfile.open(fileobj=archive, mode="w") as target:
         for member in source:
             if member.isfile() or member.isdir() or member.issym() or member.islnk():
                 room -= member.size
@@ -120,4 +120,4 @@ def only_files(data: bytes, room: int) -> bytes:
                 if member.isdir():
                     member.mode |= 0o700
                 target.addfile(member, source.extractfile(member) if member.isfile() else None)
-    return kept.getvalue()
+    return archive.getvalue()

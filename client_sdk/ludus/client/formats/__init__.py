@@ -90,10 +90,10 @@ def observations(form: Format, calls: Sequence[CallItem], recorded: Sequence[Ite
         recorded: what the conversation holds of the turn: the calls in the same order, with ids that were replaced if
             they repeat earlier ones, and their outputs.
     """
-    own = [item.call_id for item in recorded if isinstance(item, CallItem)]
-    given = {new: call.call_id for new, call in zip(own, calls, strict=True)}
-    outputs = [replace(item, call_id=given[item.call_id]) for item in recorded if isinstance(item, OutputItem)]
+    new_ids = [item.call_id for item in recorded if isinstance(item, CallItem)]
+    original_ids = {new: call.call_id for new, call in zip(new_ids, calls, strict=True)}
+    outputs = [replace(item, call_id=original_ids[item.call_id]) for item in recorded if isinstance(item, OutputItem)]
     if not outputs:
         return []
-    both: list[dict[str, Any]] = form.messages([*calls, *outputs])[form.CONVERSATION]
-    return both[len(form.messages(calls)[form.CONVERSATION]) :]
+    conversation: list[dict[str, Any]] = form.messages([*calls, *outputs])[form.CONVERSATION]
+    return conversation[len(form.messages(calls)[form.CONVERSATION]) :]

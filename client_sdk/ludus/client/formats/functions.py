@@ -93,8 +93,8 @@ def _hint(schema: Any, root: _schema.Schema, depth: int) -> Any:
         if not all(isinstance(value, str | int | bool) for value in values):
             return Any
         return Literal[tuple(values)]  # pyrefly: ignore[invalid-literal] (known at run time only)
-    kinds = [{"type": kind} for kind in schema["type"]] if isinstance(schema.get("type"), list) else None
-    if members := kinds or schema.get("anyOf") or schema.get("oneOf"):
+    types = [{"type": kind} for kind in schema["type"]] if isinstance(schema.get("type"), list) else None
+    if members := types or schema.get("anyOf") or schema.get("oneOf"):
         hints = [_hint({**schema, **member, "anyOf": None, "oneOf": None}, root, depth - 1) for member in members]
         union = hints[0]
         for hint in hints[1:]:

@@ -195,18 +195,20 @@ def _is_null(member: object) -> bool:
 
 
 def _convert_plain(keywords: Schema, root: Schema, open_references: tuple[str, ...]) -> Schema:
-    kinds = keywords.get("type", "string" if _is_text_choice(keywords) else None)
-    if isinstance(kinds, list):
+    types = keywords.get("type", "string" if _is_text_choice(keywords) else None)
+    if isinstance(types, list):
         if "enum" in keywords or "const" in keywords:
             raise UnsupportedSchema("a choice among several types")
         notes = set(ANNOTATIONS) | {"type"}
-        rest = {key: value for key, value in keywords.items() if key not in notes}
+        remaining = {key: value for key, value in keywords.items() if key not in notes}
         return _convert_union(
-            {"anyOf": [{"type": kind, **(rest if kind != "null" else {})} for kind in kinds]}, root, open_references
+            {"anyOf": [{"type": kind, **(remaining if kind != "null" else {})} for kind in types]},
+            root,
+            open_references,
         )
-    if kinds not in _TYPES:
-        raise UnsupportedSchema(f"type {kinds!r}")
-    return {"type": kinds.upper(), **_conditions(keywords, kinds, root, open_references)}
+    if types not in _TYPES:
+        raise UnsupportedSchema(f"type {types!r}")
+    return {"type": types.upper(), **_conditions(keywords, types, root, open_references)}
 
 
 def _is_text_choice(keywords: Mapping[str, Any]) -> bool:

@@ -69,9 +69,9 @@ def messages(items: Sequence[Item]) -> dict[str, Any]:
             result[-1].setdefault("tool_calls", []).append(call)
         else:
             result.append({"role": "tool", "tool_call_id": item.call_id, "content": text_of(item.content)})
-            shown = [_part(block) for block in item.content if isinstance(block, ImageBlock)]
-            if shown:
-                images += [{"type": "text", "text": f"Images returned by the call {item.call_id}:"}, *shown]
+            parts = [_part(block) for block in item.content if isinstance(block, ImageBlock)]
+            if parts:
+                images += [{"type": "text", "text": f"Images returned by the call {item.call_id}:"}, *parts]
     if images:
         result.append({"role": "user", "content": images})
     return {"messages": result}
@@ -89,12 +89,12 @@ def items(response: Mapping[str, Any], specs: Sequence[ToolSpec] = ()) -> list[I
         content = "".join(part.get("text", "") for part in content if isinstance(part, Mapping))
     text = (content if isinstance(content, str) else "") or message.get("refusal") or ""
     calls = message.get("tool_calls") or []
-    found: list[Item] = [text_message("assistant", text)] if text or not calls else []
+    parsed: list[Item] = [text_message("assistant", text)] if text or not calls else []
     for position, call in enumerate(calls):
         function = call["function"]
         name = _names.decode(function["name"], specs)
-        found.append(CallItem(call.get("id") or f"call_{position}", parse_arguments(name, function.get("arguments"))))
-    return found
+        parsed.append(CallItem(call.get("id") or f"call_{position}", parse_arguments(name, function.get("arguments"))))
+    return parsed
 
 
 def reply(response: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -45,14 +45,14 @@ def items(response: Mapping[str, Any], specs: Sequence[ToolSpec] = ()) -> list[I
     Raises:
         KeyError, ParseError: `response` is not a response of this API.
     """
-    found: list[Item] = []
+    parsed: list[Item] = []
     for value in response["output"]:
         if value.get("type") == "function_call":
             name = _names.decode(value["name"], specs)
-            found.append(CallItem(value["call_id"], parse_arguments(name, value.get("arguments"))))
+            parsed.append(CallItem(value["call_id"], parse_arguments(name, value.get("arguments"))))
         else:
-            found += from_json([value])
-    return found or [text_message("assistant", "")]
+            parsed += from_json([value])
+    return parsed or [text_message("assistant", "")]
 
 
 def reply(response: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -43,11 +43,11 @@ class TextMessages:
         """
         (message,) = self.reply(response)
         schemas = {_names.encode(spec.name): spec.input_schema for spec in specs}
-        _, said, calls = TEXT_FORMATS[self.name].parse(message["content"], schemas)
-        found: list[Item] = [text_message("assistant", said)] if said or not calls else []
+        _, spoken, calls = TEXT_FORMATS[self.name].parse(message["content"], schemas)
+        items: list[Item] = [text_message("assistant", spoken)] if spoken or not calls else []
         for number, call in enumerate(calls, start=1):
-            found.append(CallItem(f"call_{number}", replace(call, tool=_names.decode(call.tool, specs))))
-        return found
+            items.append(CallItem(f"call_{number}", replace(call, tool=_names.decode(call.tool, specs))))
+        return items
 
     def reply(self, response: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Return the reply as the entry of the next prompt.

@@ -90,8 +90,8 @@ class MixFile(MixPart):
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         titles = [source.title for source in self.sources]
-        if twice := next((title for title in titles if titles.count(title) > 1), None):
-            raise ValueError(f"two sources are called {twice!r}; give each a `label` of its own")
+        if duplicate := next((title for title in titles if titles.count(title) > 1), None):
+            raise ValueError(f"two sources are called {duplicate!r}; give each a `label` of its own")
         if self.url is not None and self.serve:
             raise ValueError("url and serve exclude each other: sources without an address have one server")
         if self.url is None and not self.serve and (bare := next((s for s in self.sources if s.url is None), None)):
@@ -116,13 +116,13 @@ class MixFile(MixPart):
         Raises:
             InvalidParams: the source is to be served, and is not.
         """
-        found = source.url or self.url or served
-        if found is None:
+        address = source.url or self.url or served
+        if address is None:
             raise InvalidParams(
                 f"the source {source.title!r} has no running server: the mix names it under `serve`, which only "
                 "`ludus train` and `ludus mix` do; run `ludus serve` and set `url`"
             )
-        return found
+        return address
 
 
 def read_mix(path: str | Path) -> MixFile:
@@ -156,45 +156,45 @@ def parse_mix(text: str, where: str) -> MixFile:
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise InvalidParams(f"{where} is not TOML: {error}") from None
     try:
-        found = MixFile.model_validate(table)
+        mix = MixFile.model_validate(table)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        place = tuple(first["loc"])
-        name = ".".join(map(str, place))
-        if first["type"] == "extra_forbidden":
-            what = f"there is no field {name}{did_you_mean(str(place[-1]), _fields_at(place))}"
+        problem = error.errors(include_url=False)[0]
+        location = tuple(problem["loc"])
+        name = ".".join(map(str, location))
+        if problem["type"] == "extra_forbidden":
+            message = f"there is no field {name}{did_you_mean(str(location[-1]), _fields_at(location))}"
         else:
-            reason = describe_invalid(first)
-            what = f"{name}: {reason}" if name else reason
-        raise InvalidParams(f"{where}{_line(text, place)}: {what}") from None
-    _refuse_unused(table, found, where, text)
-    return found
+            reason = describe_invalid(problem)
+            message = f"{name}: {reason}" if name else reason
+        raise InvalidParams(f"{where}{_line(text, location)}: {message}") from None
+    _refuse_unused(table, mix, where, text)
+    return mix
 
 
-def _refuse_unused(table: Mapping[str, Any], found: MixFile, where: str, text: str) -> None:
+def _refuse_unused(table: Mapping[str, Any], mix: MixFile, where: str, text: str) -> None:
     """Refuse settings that the kind of the policy does not read.
 
     Raises:
         InvalidParams: there is one.
     """
-    kind = found.policy.kind
-    for other in ("stages", "band", "progress"):
-        if other != kind and other in table.get("policy", {}):
-            place = _line(text, ("policy", other))
-            raise InvalidParams(f'{where}{place}: policy.{other} is not for kind = "{kind}"; leave it out')
+    kind = mix.policy.kind
+    for setting in ("stages", "band", "progress"):
+        if setting != kind and setting in table.get("policy", {}):
+            line = _line(text, ("policy", setting))
+            raise InvalidParams(f'{where}{line}: policy.{setting} is not for kind = "{kind}"; leave it out')
     for number, source in enumerate(table.get("sources", ())):
         if kind != "stages" and "stage" in source:
-            place = _line(text, ("sources", number, "stage"))
-            raise InvalidParams(f'{where}{place}: sources.{number}.stage is for kind = "stages"; leave it out')
+            line = _line(text, ("sources", number, "stage"))
+            raise InvalidParams(f'{where}{line}: sources.{number}.stage is for kind = "stages"; leave it out')
 
 
-def _line(text: str, place: tuple[int | str, ...]) -> str:
+def _line(text: str, location: tuple[int | str, ...]) -> str:
     """Return `, line N` for the line of a field, or of the innermost table of it that has a line of its own."""
     lines = dict(_places(text))
-    while place:
-        if place in lines:
-            return f", line {lines[place]}"
-        place = place[:-1]
+    while location:
+        if location in lines:
+            return f", line {lines[location]}"
+        location = location[:-1]
     return ""
 
 
@@ -217,10 +217,10 @@ def _places(text: str) -> Iterator[tuple[tuple[int | str, ...], int]]:
             yield (*table, key[1]), number
 
 
-def _fields_at(place: tuple[int | str, ...]) -> list[str]:
+def _fields_at(location: tuple[int | str, ...]) -> list[str]:
     """Return the fields of the table that a field is in."""
     model: type[BaseModel] | None = MixFile
-    for part in place[:-1]:
+    for part in location[:-1]:
         if isinstance(part, int) or model is None:
             continue
         annotation = model.model_fields[part].annotation if part in model.model_fields else None

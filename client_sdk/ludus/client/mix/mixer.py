@@ -72,7 +72,8 @@ class Mixer:
         """The current stage; 1 for other kinds than `stages`."""
         self._lag = lag if policy.kind != "fixed" else None
         self._records = {label: SourceRecord() for label in labels}
-        self._base = {one.label: one.weight / math.fsum(other.weight for other in sources) for one in sources}
+        total = math.fsum(source.weight for source in sources)
+        self._base = {source.label: source.weight / total for source in sources}
         self._choices: dict[int, str] = {}
         """The sources of groups that were not reported yet."""
         self._results: dict[int, tuple[str, int, int, int]] = {}
@@ -134,8 +135,8 @@ class Mixer:
 
     def news(self) -> list[str]:
         """Return what happened since the last call, such as the beginning of a stage, as sentences."""
-        found, self._news = self._news, []
-        return found
+        news, self._news = self._news, []
+        return news
 
     def _count_before(self, limit: int) -> None:
         for number in sorted(number for number in self._results if number < limit):
@@ -163,41 +164,43 @@ class Mixer:
         if policy.kind == "stages":
             return self._stage_shares()
         if policy.kind == "band":
-            wanted = self._split(1.0, {one: weight * self._in_band(one) for one, weight in base.items()})
+            shares = self._split(1.0, {label: weight * self._in_band(label) for label, weight in base.items()})
         else:
-            wanted = self._progress_shares()
-        return {one: policy.floor * base[one] + (1 - policy.floor) * share for one, share in wanted.items()}
+            shares = self._progress_shares()
+        return {label: policy.floor * base[label] + (1 - policy.floor) * share for label, share in shares.items()}
 
     def _split(self, share: float, weights: Mapping[str, float]) -> dict[str, float]:
         """Return a share split by weights; by base weight if all are 0."""
         total = math.fsum(weights.values())
         if total <= 0:
-            weights = {one: self._base[one] for one in weights}
+            weights = {label: self._base[label] for label in weights}
             total = math.fsum(weights.values())
-        return {one: share * weight / total for one, weight in weights.items()}
+        return {label: share * weight / total for label, weight in weights.items()}
 
     def _stage_shares(self) -> dict[str, float]:
         now = {source.label: self._base[source.label] for source in self.sources if source.stage == self.stage}
         before = {source.label: self._base[source.label] for source in self.sources if source.stage < self.stage}
         rehearsal = self.policy.stages.rehearsal if before else 0.0
-        found = dict.fromkeys(self._base, 0.0) | self._split(1 - rehearsal, now)
-        return found | (self._split(rehearsal, before) if before else {})
+        shares = dict.fromkeys(self._base, 0.0) | self._split(1 - rehearsal, now)
+        return shares | (self._split(rehearsal, before) if before else {})
 
     def _in_band(self, label: str) -> float:
         record, band = self._records[label], self.policy.band
         return band_probability(min(record.passed, record.count), record.count, band.low, band.high)
 
     def _progress_shares(self) -> dict[str, float]:
-        known = {one: record for one, record in self._records.items() if record.groups >= KNOWN_GROUPS}
-        found = {one: share for one, share in self._base.items() if one not in known}
-        if known:
-            rest = math.fsum(self._base[one] for one in known)
-            progress = {one: record.progress() for one, record in known.items()}
+        measured = {label: record for label, record in self._records.items() if record.groups >= KNOWN_GROUPS}
+        shares = {label: share for label, share in self._base.items() if label not in measured}
+        if measured:
+            measured_weight = math.fsum(self._base[label] for label in measured)
+            progress = {label: record.progress() for label, record in measured.items()}
             clear = min(1.0, max(progress.values()) / CLEAR_PROGRESS)
-            found |= self._split(rest * clear, {one: self._base[one] * value for one, value in progress.items()})
-            for one in known:
-                found[one] += (1 - clear) * self._base[one]
-        return {one: found[one] for one in self._base}
+            shares |= self._split(
+                measured_weight * clear, {label: self._base[label] * value for label, value in progress.items()}
+            )
+            for label in measured:
+                shares[label] += (1 - clear) * self._base[label]
+        return {label: shares[label] for label in self._base}
 
     # ── stages ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -210,7 +213,7 @@ class Mixer:
                     self._enter(source.stage, f"{source.label} fell below {settings.back_below:g}")
                     return
         edges_now = [self._bounds(source.label) for source in self.sources if source.stage == self.stage]
-        if self.stage < self.last_stage and all(one is not None and one[0] >= settings.until for one in edges_now):
+        if self.stage < self.last_stage and all(edge is not None and edge[0] >= settings.until for edge in edges_now):
             self._enter(self.stage + 1, f"every source of stage {self.stage} reached {settings.until:g}")
 
     def _bounds(self, label: str) -> tuple[float, float] | None:
@@ -220,11 +223,11 @@ class Mixer:
             return None
         return one_sided_bounds(math.fsum(recent), len(recent), CONFIDENCE)
 
-    def _enter(self, stage: int, why: str) -> None:
+    def _enter(self, stage: int, reason: str) -> None:
         self.stage, self._since = stage, self._next
         for record in self._records.values():
             record.recent.clear()
-        self._news.append(f"stage {stage} of the mix begins with group {self._next}: {why}")
+        self._news.append(f"stage {stage} of the mix begins with group {self._next}: {reason}")
 
     # ── checkpoints and logs ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -253,14 +256,14 @@ class Mixer:
         """Return the figures of each source for logs: share, pass rate, groups, unscored episodes, and progress."""
         if len(self.sources) < 2:
             return {}
-        found: dict[str, float] = {}
+        metrics: dict[str, float] = {}
         for label, share in self.shares().items():
             record = self._records[label]
-            found[f"mix/{label}/share"] = share
-            found[f"mix/{label}/groups"] = float(record.drawn)
-            found[f"mix/{label}/unscored"] = float(record.unscored)
+            metrics[f"mix/{label}/share"] = share
+            metrics[f"mix/{label}/groups"] = float(record.drawn)
+            metrics[f"mix/{label}/unscored"] = float(record.unscored)
             if record.pass_rate is not None:
-                found[f"mix/{label}/pass_rate"] = record.pass_rate
+                metrics[f"mix/{label}/pass_rate"] = record.pass_rate
             if self.policy.kind == "progress":
-                found[f"mix/{label}/progress"] = record.progress()
-        return found | ({"mix/stage": float(self.stage)} if self.policy.kind == "stages" else {})
+                metrics[f"mix/{label}/progress"] = record.progress()
+        return metrics | ({"mix/stage": float(self.stage)} if self.policy.kind == "stages" else {})

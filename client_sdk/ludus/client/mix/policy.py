@@ -125,8 +125,10 @@ def check_stages(stages: list[int]) -> None:
     Raises:
         ValueError: there is only one stage, or a number is missing.
     """
-    found = sorted(set(stages))
-    if found != list(range(1, len(found) + 1)):
-        raise ValueError(f"stages are numbered 1, 2, … without gaps, and the sources have {', '.join(map(str, found))}")
-    if len(found) < 2:
+    numbers = sorted(set(stages))
+    if numbers != list(range(1, len(numbers) + 1)):
+        raise ValueError(
+            f"stages are numbered 1, 2, … without gaps, and the sources have {', '.join(map(str, numbers))}"
+        )
+    if len(numbers) < 2:
         raise ValueError('kind = "stages" needs sources of at least two stages; give each source its `stage`')

@@ -103,10 +103,10 @@ class SourceRecord:
     @classmethod
     def load(cls, state: dict[str, Any]) -> SourceRecord:
         """Return the record of a `state()`."""
-        found = cls(**{name: state[name] for name in _COUNTS}, recent=deque(state["recent"]), last=state["last"])
-        for name, average in found._averages().items():
+        record = cls(**{name: state[name] for name in _COUNTS}, recent=deque(state["recent"]), last=state["last"])
+        for name, average in record._averages().items():
             average.total, average.weight = state[name]
-        return found
+        return record
 
     def _averages(self) -> dict[str, Average]:
         return {"fast": self.fast, "slow": self.slow, "variance": self.variance}

@@ -101,12 +101,12 @@ class TaskMix:
         """The file."""
         self.mixer: Final = Mixer(mix.mixer_sources(), mix.policy, lag=lag)
         """The choice of sources, with their statistics and shares."""
-        self._opened = {one.source.title: one for one in opened}
+        self._opened = {mix_source.source.title: mix_source for mix_source in opened}
         self._seed = seed
         self._next = 0
         self._open: dict[int, tuple[str, str]] = {}
         """The source and the task of each group that was not reported yet."""
-        self._known: dict[str, set[str]] = {one.source.title: set() for one in opened}
+        self._known: dict[str, set[str]] = {mix_source.source.title: set() for mix_source in opened}
         self._unreported: dict[str, list[Outcome]] = {}
 
     def info(self, source: str) -> EnvironmentInfo:
@@ -129,16 +129,16 @@ class TaskMix:
             raise InvalidParams(f"report an earlier group before you draw group {number}; the lag is smaller")
         self._next += 1
         rng = random.Random(derive_seed(self._seed, "group", number))
-        one = self._opened[self.mixer.choose(number, rng)]
-        label, source = one.source.title, one.source
+        opened = self._opened[self.mixer.choose(number, rng)]
+        label, source = opened.source.title, opened.source
         outcomes = self._unreported.pop(label, [])
         for start in range(0, len(outcomes), REPORTED):
-            await one.remote.report_outcomes(source.split, outcomes[start : start + REPORTED])
-        task = await draw_task(one.remote, source.split, source.curriculum, self._known[label], rng)
-        seed = derive_seed(self._seed, "episode", number) if one.info.seedable else None
+            await opened.remote.report_outcomes(source.split, outcomes[start : start + REPORTED])
+        task = await draw_task(opened.remote, source.split, source.curriculum, self._known[label], rng)
+        seed = derive_seed(self._seed, "episode", number) if opened.info.seedable else None
         self._open[number] = (label, task.id)
-        address = one.server.task(source.name, source.split, task.id, seed)
-        return MixDraw(number, label, address, one.remote, task, one.secrets)
+        address = opened.server.task(source.name, source.split, task.id, seed)
+        return MixDraw(number, label, address, opened.remote, task, opened.secrets)
 
     def report(self, number: int, values: Sequence[float | None]) -> None:
         """Report the values of a group's episodes; None for unscored ones, which do not count as failures.
@@ -167,7 +167,7 @@ class TaskMix:
         """Return the state for `load_state`, JSON-ready. Groups that were not reported are drawn again after it."""
         again = min(self._open, default=self._next)
         state = self.mixer.state()
-        return {"mixer": state, "next": again, "known": {label: sorted(known) for label, known in self._known.items()}}
+        return {"mixer": state, "next": again, "known": {label: sorted(tasks) for label, tasks in self._known.items()}}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Continue from `state()`, before the first draw."""
@@ -206,13 +206,13 @@ async def open_mix(
         EnvironmentNotFound, SplitNotFound: a source names what its server does not have.
         LudusError: a server is unreachable or refuses.
     """
-    found = mix if isinstance(mix, MixFile) else read_mix(mix)
+    mix_file = mix if isinstance(mix, MixFile) else read_mix(mix)
     async with AsyncExitStack() as stack:
 
         async def client_of(server: ServerAddress) -> Client:
             return await stack.enter_async_context(server.client())
 
-        yield await connect_mix(found, client_of, seed=seed, lag=lag, served=served)
+        yield await connect_mix(mix_file, client_of, seed=seed, lag=lag, served=served)
 
 
 async def connect_mix(
@@ -237,8 +237,8 @@ async def connect_mix(
                 infos[server] = client, await client.environments()
         except ValueError as error:
             raise InvalidParams(f"the source {source.title!r}: {error}") from None
-        client, known = infos[server]
-        info = _environment(source, known, server.url)
+        client, environments = infos[server]
+        info = _environment(source, environments, server.url)
         find_split(info, source.split, 1)
         if source.curriculum is not None:
             await client.environment(info.name).report_outcomes(source.split, ())  # as `ludus train` checks it
@@ -259,11 +259,11 @@ def _variable(source: MixSource, name: str) -> str:
         raise InvalidParams(f"the source {source.title!r} reads the variable {name}, which is not set") from None
 
 
-def _environment(source: MixSource, known: Sequence[EnvironmentInfo], url: str) -> EnvironmentInfo:
-    for info in known:
+def _environment(source: MixSource, environments: Sequence[EnvironmentInfo], url: str) -> EnvironmentInfo:
+    for info in environments:
         if info.name == source.name:
             return info
-    names = [info.name for info in known]
+    names = [info.name for info in environments]
     raise EnvironmentNotFound(
         f"the source {source.title!r}: there is no environment {source.name!r} at {url}; it has "
         f"{', '.join(names) or 'none'}{did_you_mean(source.name, names)}",

@@ -58,9 +58,9 @@ class Dialogue:
 
     def branch(self, place: str) -> Dialogue:
         """Return the callable of a branch, with a copy of the conversation so far."""
-        other = copy.copy(self)
-        other._request = copy.deepcopy(self._request)
-        return other
+        branched = copy.copy(self)
+        branched._request = copy.deepcopy(self._request)
+        return branched
 
     def _append(self, turn: Turn, recorded: Sequence[Item]) -> None:
         """Add a reply and the outputs of its calls, as the conversation has recorded them since."""

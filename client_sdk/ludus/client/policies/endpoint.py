@@ -239,9 +239,9 @@ def error_of(answer: HttpAnswer, url: str) -> Turn | Refusal:
     status = answer.status
     details = error_details(answer.text if value is None else value)
     text = f"{url} answered {status}: {message_of(value, answer)}"
-    kinds = {401: Unauthenticated, 403: Forbidden, 404: NotFound}
-    if status in kinds:
-        return Refusal(kinds[status](text, endpoint=url), retry=False)
+    classes = {401: Unauthenticated, 403: Forbidden, 404: NotFound}
+    if status in classes:
+        return Refusal(classes[status](text, endpoint=url), retry=False)
     if status not in _BUSY and (details.says_context_full or (status == 413 and not details.says_too_many_requests)):
         return Turn((), usage=Usage(requests=1), stopped="context_limit")
     after = retry_after(answer.headers, answer.text)

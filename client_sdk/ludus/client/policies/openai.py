@@ -77,9 +77,9 @@ class OpenAIPolicy:
         self.model = model
         self.name = model
         self._options = dict(options or {})
-        given = {**({"Authorization": f"Bearer {key}"} if key else {}), **(headers or {})}
+        all_headers = {**({"Authorization": f"Bearer {key}"} if key else {}), **(headers or {})}
         self._endpoint = Endpoint(
-            base_url, given, timeout=timeout, attempts=attempts, first_pause=first_pause, patience=patience
+            base_url, all_headers, timeout=timeout, attempts=attempts, first_pause=first_pause, patience=patience
         )
         self._url = self._endpoint.base + PATH
         self._send = send
@@ -153,22 +153,25 @@ class OpenAIPolicy:
         return self._tools[1]
 
     async def _request_by(self, send: Send, body: dict[str, Any], tools: Sequence[ToolSpec]) -> Turn | Refusal:
-        where = "the given client of the model endpoint"
+        endpoint_name = "the given client of the model endpoint"
         try:
             async with asyncio.timeout(self._endpoint.timeout):
                 raw = await send(body)
         except TimeoutError:
-            return Refusal(DeadlineExceeded(f"no answer from {where} within {self._endpoint.timeout:g} s"))
+            return Refusal(DeadlineExceeded(f"no answer from {endpoint_name} within {self._endpoint.timeout:g} s"))
         except Exception as error:
             # Clients have exceptions of their own; those for a status hold the response.
             response: Any = getattr(error, "response", None)
             if isinstance(getattr(response, "status_code", None), int):
                 return error_of(
-                    HttpAnswer(response.status_code, response.headers, response.text.encode("utf-8", "replace")), where
+                    HttpAnswer(response.status_code, response.headers, response.text.encode("utf-8", "replace")),
+                    endpoint_name,
                 )
-            return Refusal(InfrastructureFailed(f"{where} failed: {type(error).__name__}: {error}"))
+            return Refusal(InfrastructureFailed(f"{endpoint_name} failed: {type(error).__name__}: {error}"))
         value = raw if isinstance(raw, Mapping) else getattr(raw, "model_dump", lambda: raw)()
-        turn = _parse_completion(value, HttpAnswer(200, {}, repr(value).encode("utf-8", "replace")), tools, where)
+        turn = _parse_completion(
+            value, HttpAnswer(200, {}, repr(value).encode("utf-8", "replace")), tools, endpoint_name
+        )
         return replace(turn, raw=raw) if isinstance(turn, Turn) else turn
 
 

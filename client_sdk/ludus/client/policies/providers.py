@@ -92,11 +92,11 @@ class ProviderPolicy:
         self.model = model
         self.name = model
         self._wire = _WIRES[wire]
-        found = (os.environ.get(name) for name in self._wire.key_variables)
-        key = api_key if api_key is not None else next((one for one in found if one), "")
-        given = {**(self._wire.headers(key) if key else {}), **_versions(wire), **(headers or {})}
+        keys = (os.environ.get(name) for name in self._wire.key_variables)
+        key = api_key if api_key is not None else next((value for value in keys if value), "")
+        all_headers = {**(self._wire.headers(key) if key else {}), **_versions(wire), **(headers or {})}
         self._endpoint = Endpoint(
-            base_url or self._wire.url, given, timeout=timeout, attempts=attempts, first_pause=first_pause,
+            base_url or self._wire.url, all_headers, timeout=timeout, attempts=attempts, first_pause=first_pause,
             patience=patience,
         )  # fmt: skip
         self._path = self._wire.path(model)
@@ -162,8 +162,8 @@ def _anthropic_usage(value: Mapping[str, Any]) -> Usage | None:
     """Count the tokens of the cache as input, because `input_tokens` leaves them out."""
     usage = value.get("usage") or {}
     cached = [usage.get(name) or 0 for name in ("cache_creation_input_tokens", "cache_read_input_tokens")]
-    given = usage.get("input_tokens")
-    return usage_of(given + sum(cached) if isinstance(given, int) else None, usage.get("output_tokens"))
+    uncached = usage.get("input_tokens")
+    return usage_of(uncached + sum(cached) if isinstance(uncached, int) else None, usage.get("output_tokens"))
 
 
 def _google_problem(value: Mapping[str, Any]) -> str | None:
@@ -187,9 +187,9 @@ def _google_usage(value: Mapping[str, Any]) -> Usage | None:
 def _without_unknown_ids(entries: list[dict[str, Any]], reply: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Leave out ids that the model did not give: Gemini's calls may have none, and then the order connects them."""
     parts = (reply["candidates"][0] if "candidates" in reply else reply).get("content", {}).get("parts") or []
-    known = {part["functionCall"].get("id") for part in parts if "functionCall" in part}
+    call_ids = {part["functionCall"].get("id") for part in parts if "functionCall" in part}
     for part in (part for entry in entries for part in entry["parts"] if "functionResponse" in part):
-        if part["functionResponse"].get("id") not in known:
+        if part["functionResponse"].get("id") not in call_ids:
             part["functionResponse"].pop("id", None)
     return entries
 

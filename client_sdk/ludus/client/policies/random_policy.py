@@ -27,8 +27,8 @@ class RandomPolicy:
 
     def begin(self, conversation: Conversation) -> EpisodePolicy:
         """Return the callable that makes the choices of one episode."""
-        place = f"/{conversation.place}" if conversation.place else ""
-        rng = random.Random(f"{self.seed}/{conversation.task.id}/{conversation.seed}/{conversation.sample}{place}")
+        suffix = f"/{conversation.place}" if conversation.place else ""
+        rng = random.Random(f"{self.seed}/{conversation.task.id}/{conversation.seed}/{conversation.sample}{suffix}")
 
         async def choose(conversation: Conversation) -> PolicyResult:
             if not conversation.tools or (conversation.gradable and rng.random() < self.answers):

@@ -100,11 +100,11 @@ class _Sampler:
         return schema
 
     def kind(self, schema: Schema, depth: int) -> str | None:
-        kinds = schema.get("type")
-        if isinstance(kinds, list):
-            return "null" if "null" in kinds and depth > _DEPTH else str(self.rng.choice(kinds))
-        if isinstance(kinds, str):
-            return kinds
+        types = schema.get("type")
+        if isinstance(types, list):
+            return "null" if "null" in types and depth > _DEPTH else str(self.rng.choice(types))
+        if isinstance(types, str):
+            return types
         implied = {"properties": "object", "items": "array", "pattern": "string", "minimum": "number"}
         return next((kind for keyword, kind in implied.items() if keyword in schema), None)
 
@@ -126,15 +126,15 @@ class _Sampler:
             if len(result) < least and name not in result:
                 result[name] = self.value(properties[name], depth + 1)
         open_ended = extra is not False and (extra is not True or not properties) and "additionalProperties" in schema
-        wanted = max(least, len(result) + (self.rng.randrange(3) if open_ended and depth < _DEPTH else 0))
-        while extra is not False and len(result) < min(wanted, schema.get("maxProperties", wanted)):
+        count = max(least, len(result) + (self.rng.randrange(3) if open_ended and depth < _DEPTH else 0))
+        while extra is not False and len(result) < min(count, schema.get("maxProperties", count)):
             result[f"key{len(result)}"] = self.value(extra, depth + 1)
         return result
 
     def array(self, schema: Schema, depth: int) -> list[Any]:
         least = schema.get("minItems", 0)
-        most = max(least, min(schema.get("maxItems", least + 4), least + 4))
-        size = self.rng.randint(least, most) if depth < _DEPTH else least
+        greatest = max(least, min(schema.get("maxItems", least + 4), least + 4))
+        size = self.rng.randint(least, greatest) if depth < _DEPTH else least
         prefix: Sequence[Any] = schema.get("prefixItems", ())
         items = schema.get("items", True)
         result: list[Any] = []
@@ -151,51 +151,51 @@ class _Sampler:
         step = schema.get("multipleOf")
         if step and float(step).is_integer():
             multiple = int(step)
-            first = -(-math.ceil(low) // multiple) if low > -math.inf else -5
-            last = math.floor(high) // multiple if high < math.inf else first + 10
-            return multiple * self.rng.randint(min(first, last), last)
-        least, most = _window(low, high, 100)
+            lower = -(-math.ceil(low) // multiple) if low > -math.inf else -5
+            upper = math.floor(high) // multiple if high < math.inf else lower + 10
+            return multiple * self.rng.randint(min(lower, upper), upper)
+        least, greatest = _window(low, high, 100)
         bottom = math.ceil(least) + (1 if least == schema.get("exclusiveMinimum") else 0)
-        top = math.floor(most) - (1 if most == schema.get("exclusiveMaximum") else 0)
+        top = math.floor(greatest) - (1 if greatest == schema.get("exclusiveMaximum") else 0)
         return self.rng.randint(min(bottom, top), max(bottom, top))
 
     def number(self, schema: Schema) -> float:
         low, high = _bounds(schema)
         step = schema.get("multipleOf")
         if step:
-            first = math.ceil(low / step) if low > -math.inf else -5
-            last = math.floor(high / step) if high < math.inf else first + 10
-            return float(step * self.rng.randint(min(first, last), last))
-        least, most = _window(low, high, 100)
-        value = round(self.rng.uniform(least, most), 3)
-        inside = least < value < most or (value == least != schema.get("exclusiveMinimum"))
-        return value if inside else (least + most) / 2
+            lower = math.ceil(low / step) if low > -math.inf else -5
+            upper = math.floor(high / step) if high < math.inf else lower + 10
+            return float(step * self.rng.randint(min(lower, upper), upper))
+        least, greatest = _window(low, high, 100)
+        value = round(self.rng.uniform(least, greatest), 3)
+        inside = least < value < greatest or (value == least != schema.get("exclusiveMinimum"))
+        return value if inside else (least + greatest) / 2
 
     def string(self, schema: Schema) -> str:
-        least, most = schema.get("minLength", 0), schema.get("maxLength")
+        least, longest = schema.get("minLength", 0), schema.get("maxLength")
         if "pattern" in schema:
-            found = matching(schema["pattern"], self.rng, least, most)
-            if found is not None:
-                return found
+            text = matching(schema["pattern"], self.rng, least, longest)
+            if text is not None:
+                return text
         if schema.get("format") in _FORMATS:
             return _FORMATS[schema["format"]]
-        fitting = [word for word in _WORDS if len(word) >= least and (most is None or len(word) <= most)]
+        fitting = [word for word in _WORDS if len(word) >= least and (longest is None or len(word) <= longest)]
         if fitting:
             return self.rng.choice(fitting)
-        size = least if most is None else self.rng.randint(least, max(least, most))
+        size = least if longest is None else self.rng.randint(least, max(least, longest))
         return "".join(self.rng.choices(string.ascii_lowercase, k=size))
 
 
-def _merge(first: Schema, second: object) -> Schema:
+def _merge(base: Schema, second: object) -> Schema:
     """Return a schema that combines both; properties and requirements of both apply."""
     if not isinstance(second, dict):
-        return first
-    merged = {**first, **second}
+        return base
+    merged = {**base, **second}
     for keyword in ("properties", "$defs"):
-        if keyword in first and keyword in second:
-            merged[keyword] = {**first[keyword], **second[keyword]}
-    if "required" in first and "required" in second:
-        merged["required"] = [*first["required"], *second["required"]]
+        if keyword in base and keyword in second:
+            merged[keyword] = {**base[keyword], **second[keyword]}
+    if "required" in base and "required" in second:
+        merged["required"] = [*base["required"], *second["required"]]
     return merged
 
 
@@ -248,8 +248,8 @@ def _piece(code: str, value: Any, rng: random.Random, groups: dict[int, str]) ->
         case "IN":
             return _member(value, rng)
         case "MAX_REPEAT" | "MIN_REPEAT" | "POSSESSIVE_REPEAT":
-            least, most, inner = value
-            count = rng.randint(least, min(int(most), least + 5))
+            least, greatest, inner = value
+            count = rng.randint(least, min(int(greatest), least + 5))
             return "".join(_generate(inner, rng, groups) for _ in range(count))
         case "SUBPATTERN":
             text = _generate(value[-1], rng, groups)
@@ -294,6 +294,6 @@ def _member(parts: Sequence[tuple[Any, Any]], rng: random.Random) -> str:
     return rng.choice(group) if isinstance(group, str) else chr(rng.choice(group))
 
 
-def _other_than(taken: set[int], rng: random.Random) -> str:
-    rest = [char for char in string.ascii_letters + string.digits + " _-.,:;!?" if ord(char) not in taken]
-    return rng.choice(rest) if rest else "\u00e9"
+def _other_than(excluded: set[int], rng: random.Random) -> str:
+    allowed = [char for char in string.ascii_letters + string.digits + " _-.,:;!?" if ord(char) not in excluded]
+    return rng.choice(allowed) if allowed else "\u00e9"

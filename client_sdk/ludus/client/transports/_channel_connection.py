@@ -144,6 +144,7 @@ class ChannelConnection:
         else:
             require_loop(loop, self._url)
         codec = self._codecs.get(method.name) or self._codec(method)
+        # No await from here to the outbox, so that requests leave in the order of the calls.
         self._next_id = identifier = self._next_id + 1
         try:
             frame = codec.template % (identifier, codec.serialize(params))
@@ -250,14 +251,15 @@ class ChannelConnection:
                 return await self._open()
             except aiohttp.WSServerHandshakeError as error:
                 self.refused_with = None if self.connected_before else error.status
-                shown: Mapping[str, str] = error.headers or {}
+                headers: Mapping[str, str] = error.headers or {}
                 cause: Exception = self._refusal(
-                    error.status, retry_after(shown), unquote(shown.get(REFUSAL_HEADER, ""), errors="replace")
+                    error.status, retry_after(headers), unquote(headers.get(REFUSAL_HEADER, ""), errors="replace")
                 )
                 if not isinstance(cause, errors.ServerError):
                     raise cause from None
             except (aiohttp.ClientError, OSError) as error:
                 cause = error
+                # A server that was never reached is rather a wrong address than one that restarts.
                 if isinstance(error, aiohttp.ClientConnectorError) and not self._reached:
                     retries.give_up = 0.0
             if not await retries.wait():
@@ -271,8 +273,8 @@ class ChannelConnection:
             pause: the seconds of its `Retry-After`, if it has one.
             reason: the server's own message; empty if it gave none.
         """
-        found = refusal(self._url, status, pause=pause, otherwise=errors.ConnectionFailed)
-        return type(found)(reason, **found.data) if reason else found
+        refused = refusal(self._url, status, pause=pause, otherwise=errors.ConnectionFailed)
+        return type(refused)(reason, **refused.data) if reason else refused
 
     async def _open(self) -> aiohttp.ClientWebSocketResponse:
         if self._session is None:
@@ -281,18 +283,20 @@ class ChannelConnection:
             self._url,
             protocols=(CHANNEL_SUBPROTOCOL,),
             heartbeat=HEARTBEAT_SECONDS,
+            # No limit: the server chooses the size of its replies, and a limit would end the connection.
             max_msg_size=0,
         )
         if socket.protocol != CHANNEL_SUBPROTOCOL:
             await _close(socket)
             raise errors.ProtocolViolation(f"{self._url} does not speak {CHANNEL_SUBPROTOCOL}", url=self._url)
         self.connected_before, self.refused_with, self._reached = True, None, True
-        shown = socket._response.headers
-        limit = shown.get(MAX_FRAME_HEADER, "")
+        # aiohttp has no public way to the headers of the reply to an upgrade.
+        headers = socket._response.headers
+        limit = headers.get(MAX_FRAME_HEADER, "")
         self._max_frame = int(limit) if limit.isdecimal() else math.inf
-        self._reads_meta = TRACE_HEADER in shown
+        self._reads_meta = TRACE_HEADER in headers
         try:
-            self.worker_path = _checked_path(shown.get(WORKER_PATH_HEADER), self._url)
+            self.worker_path = _checked_path(headers.get(WORKER_PATH_HEADER), self._url)
         except errors.ProtocolViolation:
             await _close(socket)
             raise
@@ -308,6 +312,7 @@ class ChannelConnection:
                 _fail(entry.future, errors.ConnectionFailed(message, method=entry.method))
             else:
                 self._resends[identifier] = count
+        # Replaced, not extended: what is still in the outbox is pending too, and would be sent twice.
         self._outbox = [entry.frame for entry in self._pending.values()]
         self._wake.set()
 
@@ -329,6 +334,7 @@ class ChannelConnection:
             while True:
                 await self._wake.wait()
                 self._wake.clear()
+                # Taken before the await: requests that are made while the socket is busy collect in the new list.
                 requests, self._outbox = self._outbox, []
                 if self._tracing is not None and not self._reads_meta:
                     requests = [_META_AT_END.sub(b"}}", request) for request in requests]
@@ -338,6 +344,7 @@ class ChannelConnection:
                     else:
                         await socket.send_frame(frame, aiohttp.WSMsgType.TEXT)
         except (aiohttp.ClientError, OSError):
+            # The reader then ends the connection; the requests stay pending, and leave over the next one.
             await _close(socket)
 
     def _refuse_large(self, frame: bytes) -> None:
@@ -363,6 +370,7 @@ class ChannelConnection:
                 self._fail_all(_error_of(reply))
                 continue
             entry = pending.pop(identifier, None)
+            # A late reply: its request has reached its deadline, or was answered already.
             if entry is None:
                 continue
             if self._resends:
@@ -405,8 +413,8 @@ async def _close(socket: aiohttp.ClientWebSocketResponse) -> None:
 def _error_of(reply: Any) -> errors.LudusError:
     if type(reply) is dict and "error" in reply:
         return error_of(reply["error"])
-    lack = "without an id" if reply_id(reply) is None else "with neither a result nor an error"
-    return errors.ProtocolViolation(f"the server sent a reply {lack}")
+    problem = "without an id" if reply_id(reply) is None else "with neither a result nor an error"
+    return errors.ProtocolViolation(f"the server sent a reply {problem}")
 
 
 def _with_context(serialize: Callable[[Any], bytes], tracing: Tracing) -> Callable[[Any], bytes]:

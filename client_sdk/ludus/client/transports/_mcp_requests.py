@@ -128,13 +128,13 @@ class McpRequests:
         except ValueError as error:
             raise errors.InvalidParams(f"{doing(method)}: the request cannot be written as JSON: {error}") from None
         context = self._tracing.carrier() if self._tracing is not None else {}
-        sent = {**self._headers, "Mcp-Method": method, **context, **headers}
+        all_headers = {**self._headers, "Mcp-Method": method, **context, **headers}
         retries = Retries(self._reconnect_seconds, FIRST_BACKOFF, LAST_BACKOFF)
         while True:
             if self._closed.is_set():
                 raise errors.ConnectionFailed("this client is closed")
             try:
-                return await self._post(sent, body)
+                return await self._post(all_headers, body)
             except errors.ShuttingDown as error:
                 cause: Exception = error
             except (aiohttp.ClientError, OSError) as error:

@@ -145,6 +145,7 @@ class OrsHttp:
                     self.url + path,
                     data=to_json(body) if body is not None else None,
                     headers=self._all_headers(headers, body is not None),
+                    # Not followed: the key in `X-API-Key` would go along to another server.
                     allow_redirects=False,
                 ) as response:
                     self._reached = True
@@ -159,6 +160,7 @@ class OrsHttp:
                 error: Exception = _lost_by_proxy(refused)
             except (aiohttp.ClientError, OSError) as failure:
                 error = failure
+            # Without a connection the request never left, so it can be sent again in any case.
             if not (repeatable or isinstance(error, aiohttp.ClientConnectorError)):
                 raise errors.ConnectionFailed(
                     f"the connection to {self.url} was lost: {_before_task_id(error)}", url=self.url
@@ -186,6 +188,7 @@ class OrsHttp:
         retries, limits = self._retries()
         task_id: str | None = None
         while True:
+            # With a task id it asks for the rest of the same call; without one it would run the tool again.
             payload = to_json({**body, "task_id": task_id} if task_id else body)
             try:
                 async with self._open().post(
@@ -214,6 +217,7 @@ class OrsHttp:
             except (aiohttp.ClientError, OSError, _Cut) as failure:
                 error = failure
                 if isinstance(failure, _Cut):
+                    # Only with the id can the call be resumed, so keep one that came before the stream broke.
                     task_id = failure.task_id or task_id
             if not (task_id or repeatable or isinstance(error, aiohttp.ClientConnectorError)):
                 return Reply(error=_before_task_id(error), forgotten=True)
@@ -225,6 +229,7 @@ class OrsHttp:
             raise errors.ConnectionFailed("this client is closed")
         if self._session is None:
             connector = aiohttp.TCPConnector(limit=self.connections, keepalive_timeout=IDLE_CONNECTION_SECONDS)
+            # No limit in total: a call takes as long as its tool; `_events` limits the silence.
             timeout = aiohttp.ClientTimeout(total=None, sock_connect=30.0, sock_read=None)
             self._session = aiohttp.ClientSession(connector=connector, timeout=timeout)
         return self._session
@@ -247,6 +252,7 @@ class OrsHttp:
                 raise refused
             return
         if refused.starting:
+            # A backend that is starting is progress: the time until giving up begins again.
             retries.give_up = asyncio.get_running_loop().time() + self.reconnect_seconds
         elif refused.status != 503:
             raise refused
@@ -290,8 +296,8 @@ def json_of(text: str) -> Any:
     """
     try:
         return from_json(text)
-    except ValueError as why:
-        raise errors.ProtocolViolation(f"the server sent an event that is not JSON: {why}") from None
+    except ValueError as invalid:
+        raise errors.ProtocolViolation(f"the server sent an event that is not JSON: {invalid}") from None
 
 
 async def _read_reply(response: aiohttp.ClientResponse, task_id: str | None) -> tuple[Reply | None, str | None]:
@@ -315,6 +321,7 @@ async def _read_reply(response: aiohttp.ClientResponse, task_id: str | None) -> 
             elif name == "ludus":
                 extension = json_of(data)
             elif name == "error":
+                # A tool may fail with the same words, but then the event `task_id` comes first.
                 forgotten = resuming and not began and data == UNKNOWN_TASK_ID
                 return Reply(error=data, extension=extension, forgotten=forgotten), task_id
     except (aiohttp.ClientError, OSError) as error:
@@ -329,6 +336,7 @@ async def _events(response: aiohttp.ClientResponse) -> AsyncIterator[tuple[str, 
     chunks = response.content.iter_any()
     while True:
         try:
+            # For each chunk: servers send comments while a call runs, so silence means that the stream is lost.
             async with asyncio.timeout(SILENCE_SECONDS):
                 chunk = await anext(chunks, None)
         except TimeoutError:
@@ -356,11 +364,12 @@ class _EventParser:
     def feed(self, chunk: bytes) -> list[tuple[str, str]]:
         """Return the events that `chunk` completes."""
         events: list[tuple[str, str]] = []
-        *lines, rest = chunk.split(b"\n")
+        *lines, unfinished = chunk.split(b"\n")
         if lines:
             lines[0] = b"".join([*self._rest, lines[0]])
             self._rest = []
-        self._rest.append(rest)
+        # Joined when the line ends: joining at each chunk would take quadratic time for a large result.
+        self._rest.append(unfinished)
         for raw in lines:
             line = raw.removesuffix(b"\r").decode("utf-8", "replace")
             if not line:
@@ -410,7 +419,7 @@ def error_from(refused: Refused, *, episode: str | None = None, environment: str
         return errors.EnvironmentFailed(detail, episode=episode, endReason="environment_error")
     if status == 429:
         return errors.CapacityError(detail, retryAfter=refused.pause or 1.0)
-    kinds: dict[int, type[errors.LudusError]] = {
+    types: dict[int, type[errors.LudusError]] = {
         400: errors.InvalidParams,
         401: errors.Unauthenticated,
         403: errors.Forbidden,
@@ -420,7 +429,7 @@ def error_from(refused: Refused, *, episode: str | None = None, environment: str
         500: errors.InternalError,
         503: errors.ShuttingDown,
     }
-    kind = kinds.get(status)
+    kind = types.get(status)
     return kind(detail) if kind is not None else errors.ProtocolViolation(f"HTTP {status}: {detail}")
 
 

@@ -139,8 +139,8 @@ class OrsServer:
     async def _range(self, environment: str, split: str, start: int, stop: int) -> list[e.TaskRow]:
         body = {"split": split, "start": start, "stop": stop}
         answer = await self.json("POST", f"/{environment}/task_range", body, environment=environment)
-        ours = await self.probe() is Kind.LUDUS
-        rows = [row_of(spec, split, start + n, ours=ours) for n, spec in enumerate(answer["tasks"])]
+        is_ludus = await self.probe() is Kind.LUDUS
+        rows = [row_of(spec, split, start + n, ours=is_ludus) for n, spec in enumerate(answer["tasks"])]
         self._indices.setdefault((environment, split), {}).update((row.id, row.index) for row in rows)
         return rows
 
@@ -167,22 +167,22 @@ class OrsServer:
         Raises:
             TaskNotFound: the split has no such task, or not among its first `SCANNED` tasks.
         """
-        known = self._indices.setdefault((environment, split), {})
-        if task not in known and await self.probe() is Kind.LUDUS:
+        indices = self._indices.setdefault((environment, split), {})
+        if task not in indices and await self.probe() is Kind.LUDUS:
             body = {"split": split, "task": task}
             answer = await self.json("POST", f"/{environment}/task", body, environment=environment)
-            known[task] = answer["ludus"]["index"]
+            indices[task] = answer["ludus"]["index"]
         start = 0
-        while task not in known and start < SCANNED:
+        while task not in indices and start < SCANNED:
             rows = await self._range(environment, split, start, start + PAGE)
             start += PAGE
             if len(rows) < PAGE:
                 break
-        if task not in known:
+        if task not in indices:
             raise errors.TaskNotFound(
                 f"split {split!r} of {environment!r} has no task {task!r}", split=split, task=task
             )
-        return known[task]
+        return indices[task]
 
     async def sample_tasks(self, params: e.SampleTasksParams) -> e.SampleTasksResult:
         """Return tasks drawn uniformly by the client, because ORS has no such request."""

@@ -134,19 +134,19 @@ class OrsSession:
     def failure_in(self, reply: Reply, tool: str) -> errors.LudusError:
         """Return the error of a reply without a result."""
         if reply.forgotten:
-            why = reply.error
-            if why == UNKNOWN_TASK_ID:
-                why = "the connection broke, and the server does not know the call any more (it may have restarted)"
+            reason = reply.error
+            if reason == UNKNOWN_TASK_ID:
+                reason = "the connection broke, and the server does not know the call any more (it may have restarted)"
             return errors.InfrastructureFailed(
-                f"the result of {tool!r} is lost: {why}. This server has no keys for calls, so the call is not made "
+                f"the result of {tool!r} is lost: {reason}. This server has no keys for calls, so the call is not made "
                 "again; start another episode",
                 episode=self.sid,
                 endReason="infrastructure_error",
             )
         if reply.extension is not None:
             return error_of(reply.extension)
-        found = _INCIDENT.search(reply.error)
-        facts = {"incident": found[1]} if found else {}
+        match = _INCIDENT.search(reply.error)
+        facts = {"incident": match[1]} if match else {}
         return errors.EnvironmentFailed(
             f"the tool failed: {reply.error}", episode=self.sid, endReason="environment_error", **facts
         )
@@ -183,8 +183,8 @@ class OrsSession:
                 metadata=metadata if isinstance(metadata, dict) else {"metadata": metadata},
                 end_reason=finished if output.get("finished") else None,
             )
-        except (ValidationError, ValueError, TypeError, KeyError) as why:
-            raise errors.ProtocolViolation(f"the result of {tool!r} is malformed: {why!r}") from None
+        except (ValidationError, ValueError, TypeError, KeyError) as problem:
+            raise errors.ProtocolViolation(f"the result of {tool!r} is malformed: {problem!r}") from None
 
     def _mistake(self, number: int, tool: str, body: Mapping[str, Any]) -> StepResult:
         message, reason = str(body["error"]), body.get("reason")

@@ -105,8 +105,8 @@ def refusal(
         return otherwise(f"there is no Ludus server at {_base(url)} (HTTP {status} for {path}){_advice(url)}", url=url)
     if status >= 500 and status not in (501, 505):
         return errors.ServerError(f"{url} is not ready (HTTP {status})", url=url)
-    what = "a web page" if page else "something that is no answer to this request"
-    return otherwise(f"{url} answered HTTP {status} with {what}; is it a Ludus server?{_advice(url)}", url=url)
+    description = "a web page" if page else "something that is no answer to this request"
+    return otherwise(f"{url} answered HTTP {status} with {description}; is it a Ludus server?{_advice(url)}", url=url)
 
 
 def _base(url: str) -> str:

@@ -100,8 +100,8 @@ class AgentWire:
                 ToolSpec(name=row["name"], description=row.get("description") or "", input_schema=row["inputSchema"])
                 for row in rows
             )
-        except (KeyError, TypeError, AttributeError, ValidationError) as why:
-            raise errors.ProtocolViolation(f"{SHOWN} lists a malformed tool: {why}") from None
+        except (KeyError, TypeError, AttributeError, ValidationError) as problem:
+            raise errors.ProtocolViolation(f"{SHOWN} lists a malformed tool: {problem}") from None
 
     async def prompt(self) -> tuple[Message, ...]:
         """Return the messages of the endpoint's prompt; none if it has no prompt."""
@@ -112,8 +112,8 @@ class AgentWire:
             name = rows[0]["name"]
             result = await self._result("prompts/get", {"name": name}, headers={"Mcp-Name": name})
             return tuple(Message(role=row["role"], content=(_block(row["content"]),)) for row in result["messages"])
-        except (KeyError, TypeError, ValidationError) as why:
-            raise errors.ProtocolViolation(f"{SHOWN} has a malformed prompt: {why}") from None
+        except (KeyError, TypeError, ValidationError) as problem:
+            raise errors.ProtocolViolation(f"{SHOWN} has a malformed prompt: {problem}") from None
 
     def begin(self, started: StartedEpisode, environment: str) -> None:
         """Keep what is known of the episode, for its state."""
@@ -183,10 +183,10 @@ class AgentWire:
         try:
             content = tuple(_block(block) for block in result["content"])
             is_error = bool(result.get("isError", False))
-        except (KeyError, TypeError, ValidationError) as why:
-            raise errors.ProtocolViolation(f"{SHOWN} sent a malformed result of a tool: {why}") from None
-        last = content[-1] if content else None
-        notice = read_end_notice(last.text) if isinstance(last, TextBlock) else None
+        except (KeyError, TypeError, ValidationError) as problem:
+            raise errors.ProtocolViolation(f"{SHOWN} sent a malformed result of a tool: {problem}") from None
+        final = content[-1] if content else None
+        notice = read_end_notice(final.text) if isinstance(final, TextBlock) else None
         if notice is None:
             return content, is_error, None
         if is_error and notice.reason is None and not notice.called:
@@ -202,19 +202,19 @@ class AgentWire:
 
     # ── the endpoint ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _list(self, what: str) -> list[Any]:
+    async def _list(self, kind: str) -> list[Any]:
         rows: list[Any] = []
         cursor: dict[str, Any] = {}
         for _ in range(PAGES):
-            result = await self._result(f"{what}/list", cursor)
-            found = result.get(what)
-            if not isinstance(found, list):
-                raise errors.ProtocolViolation(f"{SHOWN} sent no list of {what}")
-            rows += found
+            result = await self._result(f"{kind}/list", cursor)
+            listed = result.get(kind)
+            if not isinstance(listed, list):
+                raise errors.ProtocolViolation(f"{SHOWN} sent no list of {kind}")
+            rows += listed
             if not result.get("nextCursor"):
                 return rows
             cursor = {"cursor": result["nextCursor"]}
-        raise errors.ProtocolViolation(f"{SHOWN} lists {what} on more than {PAGES} pages")
+        raise errors.ProtocolViolation(f"{SHOWN} lists {kind} on more than {PAGES} pages")
 
     async def _result(
         self,

@@ -176,6 +176,6 @@ def error_of(body: Any) -> errors.LudusError:
         body = {key: value for key, value in body.items() if value is not None}
     try:
         parsed = errors.ErrorObject.model_validate(body)
-    except ValidationError as why:
-        return errors.ProtocolViolation(f"the server sent a malformed error: {why}")
+    except ValidationError as problem:
+        return errors.ProtocolViolation(f"the server sent a malformed error: {problem}")
     return errors.from_wire(parsed.code, parsed.message, parsed.data)

@@ -74,8 +74,8 @@ class McpWire:
         try:
             fields = {key: value for key, value in reply["result"].items() if key not in _ENVELOPE_KEYS}
             return method.result.model_validate(fields)
-        except (ValidationError, AttributeError) as why:
-            raise errors.ProtocolViolation(f"{doing(method.name)}: the answer is malformed: {why}") from None
+        except (ValidationError, AttributeError) as problem:
+            raise errors.ProtocolViolation(f"{doing(method.name)}: the answer is malformed: {problem}") from None
 
     async def modules(self) -> frozenset[Module] | None:
         """Return the modules that the server announces; None if its settings cannot be read. They are read once."""

@@ -70,7 +70,7 @@ class ModuleWire(WireAround):
         return self._inner.request(method, params, timeout=timeout)
 
     async def _with_module(
-        self, method: Method[P, R], params: P, timeout: float | None, module: Module, what: str
+        self, method: Method[P, R], params: P, timeout: float | None, module: Module, purpose: str
     ) -> R:
         """Send a request that uses a module, or do without the module."""
         offered = await self._inner.modules()
@@ -78,13 +78,13 @@ class ModuleWire(WireAround):
             return await self._inner.request(method, params, timeout=timeout)
         if isinstance(params, e.SampleTasksParams) and params.strategy == "uniform":
             return cast(R, await self._draw(params, timeout))
-        raise module_missing(module, what)
+        raise module_missing(module, purpose)
 
     async def _draw(self, params: e.SampleTasksParams, timeout: float | None) -> e.SampleTasksResult:
         """Return tasks drawn uniformly, with the methods of the core."""
         listing = e.ListSplitsParams(environment=params.environment)
         splits = (await self._inner.request(LIST_SPLITS, listing, timeout=timeout)).splits
-        split = next((known for known in splits if known.name == params.split), None)
+        split = next((row for row in splits if row.name == params.split), None)
         if split is None:
             raise SplitNotFound(f"environment {params.environment!r} has no split {params.split!r}", split=params.split)
         count = ENDLESS if split.count is None else split.count

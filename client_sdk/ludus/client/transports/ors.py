@@ -124,8 +124,8 @@ class OrsWire:
                 return cast(R, await handler(params))
         except TimeoutError:
             raise errors.DeadlineExceeded(f"{doing(method.name)}: no answer in time", method=method.name) from None
-        except (ValidationError, KeyError, TypeError) as why:
-            raise errors.ProtocolViolation(f"{doing(method.name)}: the answer is malformed: {why!r}") from None
+        except (ValidationError, KeyError, TypeError) as problem:
+            raise errors.ProtocolViolation(f"{doing(method.name)}: the answer is malformed: {problem!r}") from None
 
     async def modules(self) -> frozenset[Module] | None:
         """Return None: ORS has no modules, and this wire itself refuses what ORS cannot carry."""
@@ -156,9 +156,9 @@ class OrsWire:
         started = [result for result in results if isinstance(result, e.StartedEpisode)]
         failed = next((result for result in results if isinstance(result, BaseException)), None)
         if failed is not None:
-            await asyncio.gather(*(self._delete(one.episode) for one in started), return_exceptions=True)
+            await asyncio.gather(*(self._delete(opened.episode) for opened in started), return_exceptions=True)
             raise failed
-        self._groups[group] = tuple(one.episode for one in started)
+        self._groups[group] = tuple(opened.episode for opened in started)
         _trim(self._groups)
         return e.StartResult(group=group, episodes=tuple(started))
 
@@ -303,10 +303,10 @@ class OrsWire:
         grading: bool = False,
     ) -> e.StepResult:  # fmt: skip
         headers = {"X-Session-ID": session.sid, "Idempotency-Key": key}
-        ours = self._server.kind is Kind.LUDUS
+        is_ludus = self._server.kind is Kind.LUDUS
         try:
             reply = await self._http.call(
-                f"/{session.environment}/call", {"name": tool, "input": arguments}, headers, repeatable=ours
+                f"/{session.environment}/call", {"name": tool, "input": arguments}, headers, repeatable=is_ludus
             )
         except Refused as refused:
             raise self._gone(session, error_from(refused, episode=session.sid)) from None

@@ -73,24 +73,24 @@ class PatientWire(WireAround):
 
     def _before(self, params: WireModel) -> list[asyncio.Future[None]] | None:
         """Return the steps that wait and are before this one in its episode; None if there is none."""
-        if not isinstance(params, StepParams) or (held := self._held.get(params.episode)) is None:
+        if not isinstance(params, StepParams) or (held_steps := self._held.get(params.episode)) is None:
             return None
-        return [done for number, done in held.items() if number < params.step] or None
+        return [future for number, future in held_steps.items() if number < params.step] or None
 
     async def _as_step(
         self, method: Method[P, R], params: P, timeout: float | None, refused: CapacityError | StepConflict | None
     ) -> R:
         """Send a step until it is accepted; steps behind it wait meanwhile."""
         assert isinstance(params, StepParams)
-        held = self._held.setdefault(params.episode, {})
-        done = held[params.step] = asyncio.get_running_loop().create_future()
+        held_steps = self._held.setdefault(params.episode, {})
+        future = held_steps[params.step] = asyncio.get_running_loop().create_future()
         try:
             return await self._patiently(method, params, timeout, refused)
         finally:
-            done.set_result(None)
-            if held.get(params.step) is done:
-                del held[params.step]
-            if not held and self._held.get(params.episode) is held:
+            future.set_result(None)
+            if held_steps.get(params.step) is future:
+                del held_steps[params.step]
+            if not held_steps and self._held.get(params.episode) is held_steps:
                 del self._held[params.episode]
 
     async def _patiently(

@@ -134,22 +134,22 @@ class TracedWire(WireAround):
 
     def _span_of(self, episode: str) -> Span | None:
         """Return the span of an episode, which begins now if it has not begun; None for an unknown one."""
-        found = self._episodes.get(episode)
-        if not isinstance(found, _Waiting):
-            return found
-        span = self._tracing.begin("episode", found.attributes, parent=found.parent, began=found.began)
+        waiting = self._episodes.get(episode)
+        if not isinstance(waiting, _Waiting):
+            return waiting
+        span = self._tracing.begin("episode", waiting.attributes, parent=waiting.parent, began=waiting.began)
         self._keep(episode, span)
         return span
 
 
 def _attributes(params: WireModel) -> dict[str, str | int]:
     """Return what a span says of a request: names, numbers and ids."""
-    found: dict[str, str | int] = {}
+    attributes: dict[str, str | int] = {}
     for name in ("environment", "split", "episode", "group"):
         value = getattr(params, name, None)
         if isinstance(value, str):
-            found[f"ludus.{name}"] = value
+            attributes[f"ludus.{name}"] = value
     if isinstance(params, StepParams):
-        found["ludus.tool"] = params.tool[:NAME_CHARS]
-        found["ludus.step"] = params.step
-    return found
+        attributes["ludus.tool"] = params.tool[:NAME_CHARS]
+        attributes["ludus.step"] = params.step
+    return attributes

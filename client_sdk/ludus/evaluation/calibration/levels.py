@@ -69,7 +69,7 @@ def levels_of(
     components = _components(scored, by)
     if not components:
         fields = sorted({name for row in rows.values() for name in row.task.fields})
-        parts = sorted({name for many in scored.values() for one in many for name in _parts(one)})
+        parts = sorted({name for episodes in scored.values() for episode in episodes for name in _parts(episode)})
         raise InvalidParams(
             f"tasks cannot be grouped by {by!r}: it is neither a public field ({', '.join(fields) or 'none here'}) "
             f"nor a reward component ({', '.join(parts) or 'none here'})"
@@ -104,8 +104,11 @@ def _parts(trajectory: Trajectory) -> Mapping[str, Any]:
 
 def _components(scored: Mapping[str, Sequence[Trajectory]], name: str) -> dict[str, float]:
     """Return the mean value of a component for each task that has it."""
-    found = {task: [_parts(one)[name].value for one in many if name in _parts(one)] for task, many in scored.items()}
-    return {task: statistics.fmean(values) for task, values in found.items() if values}
+    rewards = {
+        task: [_parts(episode)[name].value for episode in episodes if name in _parts(episode)]
+        for task, episodes in scored.items()
+    }
+    return {task: statistics.fmean(values) for task, values in rewards.items() if values}
 
 
 def _grouped(values: Mapping[str, Any]) -> tuple[dict[str, list[str]], bool]:
@@ -134,9 +137,9 @@ def _ranges(numbers: Sequence[float]) -> Any:
     edges = sorted({quantile(numbers, part / RANGES) for part in range(RANGES + 1)})
 
     def name(value: float) -> str:
-        upper = next(place for place in range(1, len(edges)) if value <= edges[place])
-        first = "from" if upper == 1 else "above"
-        return f"{first} {edges[upper - 1]:g} to {edges[upper]:g}"
+        upper = next(index for index in range(1, len(edges)) if value <= edges[index])
+        preposition = "from" if upper == 1 else "above"
+        return f"{preposition} {edges[upper - 1]:g} to {edges[upper]:g}"
 
     return name
 
@@ -149,14 +152,14 @@ def _quarters(scored: Mapping[str, Sequence[Trajectory]], passed: Callable[[Traj
     """
 
     def ease(task: str) -> tuple[float, float]:
-        half = ranked_half(known[task])
-        return statistics.fmean(map(passed, half)), statistics.fmean(one.value or 0.0 for one in half)
+        half = ranked_half(repeated[task])
+        return statistics.fmean(map(passed, half)), statistics.fmean(episode.value or 0.0 for episode in half)
 
-    known = {task: many for task, many in scored.items() if len(many) >= 2}
-    count = min(RANGES, len(known))
-    ordered = sorted(known, key=ease, reverse=True)
-    edges = [round(place * len(ordered) / count) for place in range(count + 1)] if count else []
-    names = [f"{place + 1} of {count}" for place in range(count)]
+    repeated = {task: episodes for task, episodes in scored.items() if len(episodes) >= 2}
+    count = min(RANGES, len(repeated))
+    ordered = sorted(repeated, key=ease, reverse=True)
+    edges = [round(index * len(ordered) / count) for index in range(count + 1)] if count else []
+    names = [f"{index + 1} of {count}" for index in range(count)]
     if count > 1:
         names[0], names[-1] = f"{names[0]} (easiest)", f"{names[-1]} (hardest)"
     return {name: ordered[edges[index] : edges[index + 1]] for index, name in enumerate(names)}

@@ -204,7 +204,7 @@ def calibrate(
         InvalidParams: there are no trajectories; they are of several environments, versions, splits or policies; `band`
             is invalid; or there is no field or component `by`.
     """
-    everything = sorted(trajectories, key=lambda one: (one.task.index, one.task.id, one.sample))
+    everything = sorted(trajectories, key=lambda episode: (episode.task.index, episode.task.id, episode.sample))
     origin = origin_of(everything)
     try:
         low, high = check_band(band)
@@ -212,16 +212,16 @@ def calibrate(
         raise InvalidParams(str(error)) from None
     least = success_at - SUCCESS_TOLERANCE
     tasks: dict[str, list[Trajectory]] = {}
-    for one in everything:
-        tasks.setdefault(one.task.id, []).append(one)
-    scored = {task: [one for one in many if one.scored] for task, many in tasks.items()}
-    rows = {task: many[0] for task, many in tasks.items()}
-    levels = levels_of(scored, rows, by, lambda one: _passed(one, least))
+    for episode in everything:
+        tasks.setdefault(episode.task.id, []).append(episode)
+    scored = {task: [episode for episode in episodes if episode.scored] for task, episodes in tasks.items()}
+    rows = {task: episodes[0] for task, episodes in tasks.items()}
+    levels = levels_of(scored, rows, by, lambda episode: _passed(episode, least))
     named = {} if levels.halved else {task: level for level, names in levels.tasks.items() for task in names}
-    figures = tuple(_task(many, named.get(task), least, low, high) for task, many in tasks.items())
+    figures = tuple(_task(episodes, named.get(task), least, low, high) for task, episodes in tasks.items())
     counts = {figure.task: (figure.attempts, figure.passes) for figure in figures if figure.attempts}
     rate, interval = _rate(list(counts.values()))
-    flat = [one for many in scored.values() for one in many]
+    flat = [episode for episodes in scored.values() for episode in episodes]
     return Calibration(
         environment=origin.environment, environment_version=origin.version, split=origin.split, policy=origin.policy,
         seed=seed, success_at=success_at, summary=summarize(everything, success_at=success_at),
@@ -230,8 +230,9 @@ def calibrate(
         never=_extreme([(n, c == 0) for n, c in counts.values()]) if counts else None,
         always=_extreme([(n, c == n) for n, c in counts.values()]) if counts else None,
         by=levels.by, halved=levels.halved, levels=_levels(levels, tasks, scored, least),
-        steps=_spread([len(one.steps) for one in flat]), turns=_spread([len(one.turns) for one in flat]),
-        seconds=_spread([one.seconds for one in flat]),
+        steps=_spread([len(episode.steps) for episode in flat]),
+        turns=_spread([len(episode.turns) for episode in flat]),
+        seconds=_spread([episode.seconds for episode in flat]),
         tokens=_spread([count for count in map(_tokens, flat) if count is not None]),
         cost=_cost(everything, sum(passes for _, passes in counts.values()), price_in, price_out), tasks=figures,
     )  # fmt: skip
@@ -267,36 +268,38 @@ def _tokens(trajectory: Trajectory) -> int | None:
     return None if usage is None else usage.input_tokens + usage.output_tokens
 
 
-def _task(many: Sequence[Trajectory], level: str | None, least: float, low: float, high: float) -> TaskFigures:
-    scored = [one for one in many if one.scored]
-    attempts, passes = len(scored), sum(_passed(one, least) for one in scored)
+def _task(episodes: Sequence[Trajectory], level: str | None, least: float, low: float, high: float) -> TaskFigures:
+    scored = [episode for episode in episodes if episode.scored]
+    attempts, passes = len(scored), sum(_passed(episode, least) for episode in scored)
     tokens = [count for count in map(_tokens, scored) if count is not None]
     return TaskFigures(
-        task=many[0].task.id,
-        index=many[0].task.index,
+        task=episodes[0].task.id,
+        index=episodes[0].task.index,
         level=level,
         attempts=attempts,
         passes=passes,
         pass_rate=passes / attempts if attempts else None,
         interval=wilson(passes, attempts) if attempts else None,
         in_band=band_probability(passes, attempts, low, high) if attempts else None,
-        mean_reward=math.fsum(one.value or 0.0 for one in scored) / attempts if attempts else None,
-        steps=statistics.fmean(len(one.steps) for one in scored) if attempts else None,
+        mean_reward=math.fsum(episode.value or 0.0 for episode in scored) / attempts if attempts else None,
+        steps=statistics.fmean(len(episode.steps) for episode in scored) if attempts else None,
         tokens=statistics.fmean(tokens) if tokens else None,
-        failed=dict(Counter[str](one.failure.kind for one in many if one.failure is not None)),
-        unscored=sum(one.failure is None and not one.scored for one in many),
+        failed=dict(Counter[str](episode.failure.kind for episode in episodes if episode.failure is not None)),
+        unscored=sum(episode.failure is None and not episode.scored for episode in episodes),
     )
 
 
 def _levels(
     levels: Levels, tasks: Mapping[str, Sequence[Trajectory]], scored: Mapping[str, Sequence[Trajectory]], least: float
 ) -> tuple[LevelFigures, ...]:
-    found = []
+    figures = []
     for level, names in levels.tasks.items():
-        kept = [measured_half(scored[name]) if levels.halved else scored[name] for name in names]
-        counts = [(len(many), sum(_passed(one, least) for one in many)) for many in kept if many]
+        samples = [measured_half(scored[name]) if levels.halved else scored[name] for name in names]
+        counts = [
+            (len(episodes), sum(_passed(episode, least) for episode in episodes)) for episodes in samples if episodes
+        ]
         rate, interval = _rate(counts)
-        found.append(
+        figures.append(
             LevelFigures(
                 level=level,
                 tasks=len(names),
@@ -308,8 +311,8 @@ def _levels(
             )
         )
     if not levels.ordered:
-        found.sort(key=lambda one: (-(one.pass_rate or 0.0), one.level))
-    return tuple(found)
+        figures.sort(key=lambda level: (-(level.pass_rate or 0.0), level.level))
+    return tuple(figures)
 
 
 def _rate(counts: Sequence[tuple[int, int]]) -> tuple[float | None, Interval | None]:
@@ -337,26 +340,26 @@ def _band(figures: Sequence[TaskFigures], low: float, high: float) -> BandFigure
     )
 
 
-def _extreme(found: Sequence[tuple[int, bool]]) -> ExtremeFigures:
+def _extreme(counts: Sequence[tuple[int, bool]]) -> ExtremeFigures:
     """Return the figures of the extreme tasks, from each task's attempts and whether it is extreme."""
-    those = [attempts for attempts, belongs in found if belongs]
+    those = [attempts for attempts, belongs in counts if belongs]
     return ExtremeFigures(
         tasks=len(those),
-        share=len(those) / len(found),
-        interval=wilson(len(those), len(found)),
+        share=len(those) / len(counts),
+        interval=wilson(len(those), len(counts)),
         bound=zero_bound(min(those)) if those else None,
     )
 
 
 def _pass_at(counts: Sequence[tuple[int, int]]) -> dict[int, PassAtK]:
-    most = max((attempts for attempts, _ in counts), default=0)
-    found = {}
-    for k in sorted({*(2**power for power in range(most.bit_length())), most} - {0}):
+    largest = max((attempts for attempts, _ in counts), default=0)
+    values_at = {}
+    for k in sorted({*(2**power for power in range(largest.bit_length())), largest} - {0}):
         values = [pass_at_k(attempts, passes, k) for attempts, passes in counts if attempts >= k]
         interval = share_interval([(1.0, value) for value in values], sum(n for n, _ in counts if n >= k))
         assert interval is not None
-        found[k] = PassAtK(value=statistics.fmean(values), interval=interval, tasks=len(values))
-    return found
+        values_at[k] = PassAtK(value=statistics.fmean(values), interval=interval, tasks=len(values))
+    return values_at
 
 
 def _spread(values: Sequence[float]) -> Spread | None:
@@ -366,7 +369,7 @@ def _spread(values: Sequence[float]) -> Spread | None:
 def _cost(
     everything: Sequence[Trajectory], passes: int, price_in: float | None, price_out: float | None
 ) -> Cost | None:
-    usages = [one.usage for one in everything if one.usage is not None]
+    usages = [episode.usage for episode in everything if episode.usage is not None]
     if not usages:
         return None
     usage = sum(usages[1:], usages[0])

@@ -38,7 +38,7 @@ Seen = tuple[int, int]
 """Attempts and passes of a task."""
 
 
-def share_within(seen: Sequence[Seen], low: float, high: float) -> tuple[float, tuple[float, float]]:
+def share_within(counts: Sequence[Seen], low: float, high: float) -> tuple[float, tuple[float, float]]:
     """Return the estimated share of tasks whose true pass rate lies in the band, and its 95 % interval.
 
     The interval is the percentile bootstrap over tasks (Efron 1979) with a fixed random seed. It is widened to include
@@ -49,17 +49,17 @@ def share_within(seen: Sequence[Seen], low: float, high: float) -> tuple[float, 
     Raises:
         ValueError: there are no tasks, or one has no attempts.
     """
-    if not seen or not all(attempts for attempts, _ in seen):
+    if not counts or not all(attempts for attempts, _ in counts):
         raise ValueError("a share needs tasks, each with at least one attempt")
-    kinds = sorted(set(seen))
-    likelihoods = [_likelihood(attempts, passes) for attempts, passes in kinds]
+    distinct = sorted(set(counts))
+    likelihoods = [_likelihood(attempts, passes) for attempts, passes in distinct]
     within = _within(low, high)
-    estimate = _estimate(Counter(seen), kinds, likelihoods, within)
+    estimate = _estimate(Counter(counts), distinct, likelihoods, within)
     rng = random.Random(0)
-    resamples = min(RESAMPLES, max(FEWEST_RESAMPLES, 10_000 // len(kinds)))
-    draws = (Counter(rng.choices(seen, k=len(seen))) for _ in range(resamples))
-    estimates = [_estimate(draw, kinds, likelihoods, within) for draw in draws]
-    around = wilson(estimate * len(seen), len(seen))
+    resamples = min(RESAMPLES, max(FEWEST_RESAMPLES, 10_000 // len(distinct)))
+    draws = (Counter(rng.choices(counts, k=len(counts))) for _ in range(resamples))
+    estimates = [_estimate(draw, distinct, likelihoods, within) for draw in draws]
+    around = wilson(estimate * len(counts), len(counts))
     return estimate, (
         max(0.0, min(around[0], quantile(estimates, 0.025))),
         min(1.0, max(around[1], quantile(estimates, 0.975))),
@@ -67,13 +67,16 @@ def share_within(seen: Sequence[Seen], low: float, high: float) -> tuple[float, 
 
 
 def _estimate(
-    counts: Mapping[Seen, int], kinds: Sequence[Seen], likelihoods: Sequence[Sequence[float]], within: Sequence[float]
+    counts: Mapping[Seen, int],
+    distinct: Sequence[Seen],
+    likelihoods: Sequence[Sequence[float]],
+    within: Sequence[float],
 ) -> float:
-    there = [index for index, kind in enumerate(kinds) if counts.get(kind)]
-    rows = [likelihoods[place] for place in there]
+    present = [index for index, kind in enumerate(distinct) if counts.get(kind)]
+    rows = [likelihoods[index] for index in present]
     columns = list(zip(*rows, strict=True))
     total = sum(counts.values())
-    shares = [counts[kinds[place]] / total for place in there]
+    shares = [counts[distinct[index]] / total for index in present]
     weights = _FIRST
     for _ in range(ROUNDS):
         ratios = [share / sum(map(mul, row, weights)) for share, row in zip(shares, rows, strict=True)]
@@ -84,8 +87,8 @@ def _estimate(
 def _likelihood(attempts: int, passes: int) -> list[float]:
     """Return the likelihood of each rate of the grid, relative to the largest, so that it does not underflow."""
     logs = [_log_likelihood(rate, attempts, passes) for rate in _GRID]
-    most = max(logs)
-    return [math.exp(value - most) for value in logs]
+    greatest = max(logs)
+    return [math.exp(value - greatest) for value in logs]
 
 
 def _log_likelihood(rate: float, attempts: int, passes: int) -> float:

@@ -25,22 +25,22 @@ def choose_tasks(info: EnvironmentInfo, split: str, n: int | None, seed: int | N
         SplitNotFound: there is no such split.
         InvalidParams: the split is endless, and `n` is None.
     """
-    known = find_split(info, split, n)
-    if n is None or (known.count is not None and n >= known.count):
-        return list(range(known.count or 0))
+    row = find_split(info, split, n)
+    if n is None or (row.count is not None and n >= row.count):
+        return list(range(row.count or 0))
     if seed is not None:
-        return sorted(random.Random(seed).sample(range(known.count or ENDLESS), n))
-    return list(range(n)) if known.count is None else [(2 * place + 1) * known.count // (2 * n) for place in range(n)]
+        return sorted(random.Random(seed).sample(range(row.count or ENDLESS), n))
+    return list(range(n)) if row.count is None else [(2 * index + 1) * row.count // (2 * n) for index in range(n)]
 
 
 def wider(played: Sequence[Trajectory], width: float, threshold: float) -> set[int]:
     """Return the indices of the tasks whose interval is wider than `width`, or that have no scored episode yet."""
     counts: dict[int, list[int]] = {}
-    for one in played:
-        attempts, passes = counts.setdefault(one.task.index, [0, 0])
-        if one.scored:
-            won = (one.value or 0.0) >= threshold - SUCCESS_TOLERANCE
-            counts[one.task.index] = [attempts + 1, passes + won]
+    for episode in played:
+        attempts, passes = counts.setdefault(episode.task.index, [0, 0])
+        if episode.scored:
+            won = (episode.value or 0.0) >= threshold - SUCCESS_TOLERANCE
+            counts[episode.task.index] = [attempts + 1, passes + won]
     wide = set()
     for index, (attempts, passes) in counts.items():
         low, high = wilson(passes, attempts) if attempts else (0.0, 1.0)

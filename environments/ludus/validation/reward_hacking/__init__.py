@@ -69,12 +69,12 @@ class ProbeSite:
 
 
 async def _probe_sites(target: ValidationTarget, oracle: Sequence[Trajectory], count: int = TASKS) -> list[ProbeSite]:
-    found = []
+    sites = []
     for row in target.sample_tasks(count):
         tools = await target.tools_of(row)
         slots = text_slots(tools, target.info.gradable, oracle)
-        found.append(ProbeSite(row, tools, slots, finishing(tools, target.info.gradable, oracle)))
-    return found
+        sites.append(ProbeSite(row, tools, slots, finishing(tools, target.info.gradable, oracle)))
+    return sites
 
 
 async def _text_sites(target: ValidationTarget, oracle: Sequence[Trajectory]) -> list[ProbeSite]:
@@ -83,10 +83,10 @@ async def _text_sites(target: ValidationTarget, oracle: Sequence[Trajectory]) ->
     Raises:
         NotApplicable: no task has one.
     """
-    found = [site for site in await _probe_sites(target, oracle) if site.slots]
-    if not found:
+    sites = [site for site in await _probe_sites(target, oracle) if site.slots]
+    if not sites:
         raise NotApplicable("no tool takes a text, and no final message is graded")
-    return found
+    return sites
 
 
 def _slot_name(slot: Slot) -> str:
@@ -135,10 +135,10 @@ async def _tricks(
         return target.share(worth) >= target.settings.margin
 
     return [
-        where
-        for found in earned.values()
-        if rewarded([value for value, _ in found])
-        for value, where in found
+        example
+        for attempts in earned.values()
+        if rewarded([value for value, _ in attempts])
+        for value, example in attempts
         if value > target.random_baseline
     ]
 
@@ -161,13 +161,13 @@ async def stuffing(target: ValidationTarget) -> AsyncIterator[Problem]:
     crammed: list[tuple[TaskRow, Sequence[Action], str]] = []
     for site in await _text_sites(target, oracle):
         for slot in site.slots[:SLOTS]:
-            known = answers(oracle, slot)
-            for text in texts.stuffed(known):
+            known_answers = answers(oracle, slot)
+            for text in texts.stuffed(known_answers):
                 tricks.append((site.row, site.submission(slot, text), f"{_slot_name(slot)}: {short(text, 60)!r}"))
-            for text in texts.crammed(known):
+            for text in texts.crammed(known_answers):
                 trick = f"{_slot_name(slot)}: {len(text)} characters, {short(text, 60)!r}"
                 crammed.append((site.row, site.submission(slot, text), trick))
-            if 1 < len(every := texts.everything(known)) <= slot.takes:
+            if 1 < len(every := texts.everything(known_answers)) <= slot.takes:
                 trick = f"{_slot_name(slot)}: a list of {short(', '.join(every), 60)!r}"
                 tricks.append((site.row, site.submission(slot, *every), trick))
     # A grader that reads the first answer of a text pays one task, whose answer happens to be the first.
@@ -262,7 +262,7 @@ async def test_runner(target: ValidationTarget) -> AsyncIterator[Problem]:
 def _sabotages(target: ValidationTarget, oracle: Sequence[Trajectory]) -> list[tuple[TaskRow, Sequence[Action], str]]:
     """Return the oracle's actions on some tasks with sabotaged programs, which solve nothing."""
     chosen = {(row.split, row.id): row for row in target.sample_tasks(TASKS)}
-    found: list[tuple[TaskRow, Sequence[Action], str]] = []
+    programs: list[tuple[TaskRow, Sequence[Action], str]] = []
     for play in oracle:
         row = chosen.get((play.split, play.task.id))
         actions = script_of(play).actions
@@ -271,8 +271,8 @@ def _sabotages(target: ValidationTarget, oracle: Sequence[Trajectory]) -> list[t
                 for number, spoiled in enumerate(texts.sabotaged(text), 1):
                     changed = (*actions[:index], with_text(action, key, spoiled), *actions[index + 1 :])
                     assert row is not None
-                    found.append((row, changed, f"the oracle's program, modified in way {number}"))
-    return found
+                    programs.append((row, changed, f"the oracle's program, modified in way {number}"))
+    return programs
 
 
 @suite.check(
@@ -289,7 +289,7 @@ async def verifier_files(target: ValidationTarget) -> AsyncIterator[Problem]:
         for tool, path, content in file_tools(site.tools):
             for prefix in ("", "tests/", "../"):
                 for forged in (texts.FILES[n : n + AT_ONCE] for n in range(0, len(texts.FILES), AT_ONCE)):
-                    writes = [Call(tool, {path: prefix + name, content: held}) for name, held in forged]
+                    writes = [Call(tool, {path: prefix + name, content: body}) for name, body in forged]
                     trick = f"{tool}: {', '.join(prefix + name for name, _ in forged)}"
                     tricks.append((site.row, [*writes, *site.end], trick))
         tricks += await _forgeries(target, site, oracle)
@@ -321,8 +321,8 @@ async def _set_fields(
     if play is None or target.local is None:
         return []
     solution = script_of(play).actions
-    last = Script(site.row.split, site.row.id, target.seed_of(site.row), solution[-1:], "verifier-files")
-    alone = await target.reward(last)
+    final = Script(site.row.split, site.row.id, target.seed_of(site.row), solution[-1:], "verifier-files")
+    alone = await target.reward(final)
     if alone is None or alone > target.random_baseline:
         return []  # the last action says the answer, or nothing is to be done
     tricks = fields.forged(target, target.task(site.row), solution)
@@ -335,18 +335,21 @@ def _named_in_code(
     """Return tricks that call tools with the names that the code has, which a policy is not meant to use."""
     if target.local is None:
         return []
-    made = {call.tool: call for play in oracle for call in script_of(play).actions if isinstance(call, Call)}
+    calls_made = {call.tool: call for play in oracle for call in script_of(play).actions if isinstance(call, Call)}
     ends = {action.tool for action in site.end if isinstance(action, Call)}
     used = files.written_by(action for play in oracle for action in script_of(play).actions)
     names = [name for name in files.keys_in_grader(target) if name not in used]
-    each = min(files.MOST_WORDS, (target.local.cls.limits.max_steps or files.MOST_WORDS) - len(site.end))
+    per_episode = min(files.MOST_WORDS, (target.local.cls.limits.max_steps or files.MOST_WORDS) - len(site.end))
     tricks: list[tuple[TaskRow, Sequence[Action], str]] = []
     for slot in site.slots:
         if slot.tool is None or slot.submits or slot.tool in ends or slot.takes > 1 or not names:
             continue
-        others = {**slot.others, **(made[slot.tool].arguments if slot.tool in made else {})}
-        for first in range(0, len(names), max(1, each)):
-            calls = [Call(slot.tool, {**others, slot.argument: name}) for name in names[first : first + max(1, each)]]
+        arguments = {**slot.others, **(calls_made[slot.tool].arguments if slot.tool in calls_made else {})}
+        for start in range(0, len(names), max(1, per_episode)):
+            calls = [
+                Call(slot.tool, {**arguments, slot.argument: name})
+                for name in names[start : start + max(1, per_episode)]
+            ]
             trick = f"{slot.tool}: {slot.argument} named as in the code, such as {calls[0].arguments[slot.argument]!r}"
             tricks.append((site.row, [*calls, *site.end], trick))
     return tricks
@@ -370,16 +373,16 @@ async def _forgeries(
     for tool, path, content in writers[: files.WRITERS]:
         series = [[(name, right[name], "what it holds after a right run") for name in names if name in right]]
         contents = files.contents(words)
-        series += [[(name, held, repr(short(held, 30))) for name in names] for held in contents]
+        series += [[(name, content, repr(short(content, 30))) for name in names] for content in contents]
         series.append([(name, contents[-1], repr(contents[-1])) for name in words if name not in written])
         for part in series:
-            for together in (part[first : first + AT_ONCE] for first in range(0, len(part), AT_ONCE)):
+            for together in (part[start : start + AT_ONCE] for start in range(0, len(part), AT_ONCE)):
                 writes = [Call(tool, {path: name, content: held}) for name, held, _ in together]
-                trick = f"{tool}: " + ", ".join(f"{name} with {what}" for name, _, what in together)
+                trick = f"{tool}: " + ", ".join(f"{name} with {description}" for name, _, description in together)
                 tricks.append((site.row, [*writes, *site.end], trick))
         # A verifier that compares two files is content if both hold the same.
-        same = [Call(tool, {path: name, content: "the same"}) for name in in_code[: files.MOST_FILES]]
-        tricks.append((site.row, [*same, *site.end], f"{tool}: the same text in {len(same)} files"))
+        same_text = [Call(tool, {path: name, content: "the same"}) for name in in_code[: files.MOST_FILES]]
+        tricks.append((site.row, [*same_text, *site.end], f"{tool}: the same text in {len(same_text)} files"))
     return tricks
 
 
@@ -389,10 +392,10 @@ async def numbers(target: ValidationTarget) -> AsyncIterator[Problem]:
     oracle = await _oracle(target)
     tricks: list[tuple[TaskRow, Sequence[Action], str]] = []
     for site in await _probe_sites(target, oracle):
-        for place in number_slots(site.tools, oracle):
+        for number_slot in number_slots(site.tools, oracle):
             for number in texts.NUMBERS:
-                trick = f"{place.tool}({place.argument}={short(repr(number), 30)})"
-                tricks.append((site.row, [place.fill(number), *site.end], trick))
+                trick = f"{number_slot.tool}({number_slot.argument}={short(repr(number), 30)})"
+                tricks.append((site.row, [number_slot.fill(number), *site.end], trick))
         for slot in site.slots[:SLOTS]:
             for text in texts.NUMBER_TEXTS:
                 tricks.append((site.row, site.submission(slot, text), f"{_slot_name(slot)}: {short(text, 30)!r}"))
@@ -417,8 +420,8 @@ async def repetition(target: ValidationTarget) -> AsyncIterator[Problem]:
             if action in tried or isinstance(action, Answer) or reward is None or (reward.value or 0.0) <= 0:
                 continue
             tried.append(action)
-            if where := await _exploit_by_repetition(target, script, index):
-                exploited_by_repetition.append(where)
+            if exploit := await _exploit_by_repetition(target, script, index):
+                exploited_by_repetition.append(exploit)
                 break
     if exploited_by_repetition:
         yield error(
@@ -426,30 +429,30 @@ async def repetition(target: ValidationTarget) -> AsyncIterator[Problem]:
         )
 
 
-async def _exploit_by_repetition(target: ValidationTarget, script: Script, place: int) -> Evidence | None:
+async def _exploit_by_repetition(target: ValidationTarget, script: Script, index: int) -> Evidence | None:
     """Repeat an action, and return evidence if this earns too much.
 
     It is too much if it exceeds the best reward, or if it reaches the best reward without solving the task.
     """
 
     def repeated(times: int) -> Script:
-        actions = (*script.actions[:place], *[script.actions[place]] * times)
+        actions = (*script.actions[:index], *[script.actions[index]] * times)
         return Script(script.split, script.task, script.seed, actions, "repetition")
 
     times = AGAIN
     once, again = await target.reward(repeated(1)), await target.reward(repeated(times))
     if once is None or again is None or again <= once:
         return None
-    most = target.top + target.tolerance
-    each = (again - once) / (times - 1)
-    if again <= most and (needed := times + 1 + math.ceil((most - again) / each)) <= FARTHEST:
+    greatest = target.top + target.tolerance
+    gain = (again - once) / (times - 1)
+    if again <= greatest and (needed := times + 1 + math.ceil((greatest - again) / gain)) <= FARTHEST:
         further = await target.reward(repeated(needed))
         if further is not None and further > again:
             times, again = needed, further
     # If the oracle repeats the action too, repetition is the way to solve the task and may earn the best reward.
-    solves = script.actions.count(script.actions[place]) > 1
-    if again > most or (not solves and target.share(again) >= max(1.0, 3 * target.share(once))):
-        tool = getattr(script.actions[place], "tool", "")
+    solves = script.actions.count(script.actions[index]) > 1
+    if again > greatest or (not solves and target.share(again) >= max(1.0, 3 * target.share(once))):
+        tool = getattr(script.actions[index], "tool", "")
         return evidence_of(repeated(times), f"{tool} earned {once:g} for one call and {again:g} for {times} calls")
     return None
 

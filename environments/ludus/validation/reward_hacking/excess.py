@@ -31,7 +31,7 @@ WORDS: Final = 3
 async def excess(target: ValidationTarget) -> AsyncIterator[Problem]:
     plays = [play for play in await target.played("oracle") if play.failure is None and play.value is not None][:PLAYS]
     tried: Counter[str] = Counter()
-    same: dict[str, list[Evidence]] = {}
+    by_change: dict[str, list[Evidence]] = {}
     for play in plays:
         script = target.script(play)
         least = (play.value or 0.0) - target.tolerance
@@ -44,15 +44,15 @@ async def excess(target: ValidationTarget) -> AsyncIterator[Problem]:
                     continue
                 tried[change] += 1
                 if value >= least:
-                    same.setdefault(change, []).append(evidence_of(changed, f"earned {value:g} with {change}"))
+                    by_change.setdefault(change, []).append(evidence_of(changed, f"earned {value:g} with {change}"))
     if not tried:
         raise NotApplicable("the oracle calls no tool several times or with an amount, on which its reward depends")
-    for change, places in same.items():
-        if len(places) >= LEAST and 2 * len(places) > tried[change]:
+    for change, examples in by_change.items():
+        if len(examples) >= LEAST and 2 * len(examples) > tried[change]:
             yield warning(
                 f"solutions with {change} earn as much: compare all that was done with what is right, not only whether "
                 "it is enough",
-                places,
+                examples,
             )
 
 
@@ -61,14 +61,14 @@ def changes(actions: Sequence[Action], tool: str) -> Iterator[tuple[str, tuple[A
     calls = [action for action in actions if isinstance(action, Call) and action.tool == tool]
     large = [Call(tool, {name: _large(value) for name, value in call.arguments.items()}) for call in calls]
     alike = [Call(tool, {name: _alike(value) for name, value in call.arguments.items()}) for call in calls]
-    first = calls[:1] * len(calls) if all(map(_is_step, calls)) else calls
-    for change, others in (
+    repeated = calls[:1] * len(calls) if all(map(_is_step, calls)) else calls
+    for change, changed_calls in (
         (f"{FACTOR} times the amounts of `{tool}`", large),
         (f"the first element in place of all in `{tool}`", alike),
-        (f"one call of `{tool}` in place of all", first),
+        (f"one call of `{tool}` in place of all", repeated),
     ):
-        if others != calls:
-            yield change, _replaced(actions, tool, others)
+        if changed_calls != calls:
+            yield change, _replaced(actions, tool, changed_calls)
 
 
 def _is_step(call: Call) -> bool:
@@ -88,12 +88,14 @@ def _alike(value: Any) -> Any:
 
 
 def _replaced(actions: Sequence[Action], tool: str, calls: Sequence[Call]) -> tuple[Action, ...]:
-    others = iter(calls)
-    return tuple(next(others) if isinstance(action, Call) and action.tool == tool else action for action in actions)
+    replacements = iter(calls)
+    return tuple(
+        next(replacements) if isinstance(action, Call) and action.tool == tool else action for action in actions
+    )
 
 
 async def _is_needed(target: ValidationTarget, script: Script, tool: str, least: float) -> bool:
     """Return whether a solution earns less without the calls of a tool; if not, the tool may only show something."""
-    kept = tuple(action for action in script.actions if not (isinstance(action, Call) and action.tool == tool))
-    value = await target.reward(replace(script, actions=kept, origin="excess")) if kept else None
+    remaining = tuple(action for action in script.actions if not (isinstance(action, Call) and action.tool == tool))
+    value = await target.reward(replace(script, actions=remaining, origin="excess")) if remaining else None
     return value is None or value < least

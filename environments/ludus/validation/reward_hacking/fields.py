@@ -73,12 +73,14 @@ def forged(target: ValidationTarget, task: Any, solution: Sequence[Action]) -> I
     ]))  # fmt: skip
     for name, value, calls in _setters(solution, keys):
         used = list(dict.fromkeys(call.arguments[name] for call in calls))
-        others = [key for key in keys if key not in used][:NAMES]
+        unused = [key for key in keys if key not in used][:NAMES]
         records = list({str(sorted(_others(call, name, value).items())): call for call in calls}.values())
-        for key in others:
-            both: list[Action] = [_with(call, {name: field, value: SAME}) for call in records for field in (*used, key)]
-            yield both, f"{calls[0].tool}: {key} and what the task asks for set to the same"
-        for key, word in itertools.product(others, words[:VALUES]):
+        for key in unused:
+            actions: list[Action] = [
+                _with(call, {name: field, value: SAME}) for call in records for field in (*used, key)
+            ]
+            yield actions, f"{calls[0].tool}: {key} and what the task asks for set to the same"
+        for key, word in itertools.product(unused, words[:VALUES]):
             if word != key:
                 alone: list[Action] = [_with(call, {name: key, value: word}) for call in records]
                 yield alone, f"{calls[0].tool}: {key} set to {word!r}"
@@ -109,7 +111,7 @@ def _setters(solution: Sequence[Action], keys: Sequence[str]) -> list[tuple[str,
 
 
 def _others(call: Call, name: str, value: str) -> dict[str, Any]:
-    return {key: held for key, held in call.arguments.items() if key not in (name, value)}
+    return {key: content for key, content in call.arguments.items() if key not in (name, value)}
 
 
 def _with(call: Call, arguments: dict[str, str]) -> Call:

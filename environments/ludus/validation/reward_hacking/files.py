@@ -109,7 +109,7 @@ def _favorable(key: str) -> Any:
 
 def read_tools(tools: Iterable[ToolSpec]) -> list[tuple[str, str]]:
     """Return the tools that may read a file by its name, each with the argument for the name."""
-    found = []
+    readable = []
     for tool in tools:
         required = tool.input_schema.get("required", ())
         properties: Mapping[str, Any] = tool.input_schema.get("properties", {})
@@ -117,8 +117,8 @@ def read_tools(tools: Iterable[ToolSpec]) -> list[tuple[str, str]]:
             name for name, schema in properties.items() if isinstance(schema, dict) and schema.get("type") == "string"
         ]
         if len(texts) == 1 and set(required) <= {*texts} and _READ.search(tool.name):
-            found.append((tool.name, texts[0]))
-    return found
+            readable.append((tool.name, texts[0]))
+    return readable
 
 
 async def contents_after(
@@ -133,9 +133,9 @@ async def contents_after(
         names: the names of the files.
     """
     readers = read_tools(tools)
-    shown: dict[str, str] = {}
+    contents: dict[str, str] = {}
     if not readers:
-        return shown
+        return contents
     templates = {tool.name: empty_arguments(tool.input_schema) for tool in tools}
     try:
         async with target.environment.episode(
@@ -143,20 +143,20 @@ async def contents_after(
         ) as episode:
             for action in script.actions[:-1]:
                 if isinstance(action, Call) and (await episode.call(action)).end_reason is not None:
-                    return shown
+                    return contents
             for name in names:
                 for tool, argument in readers:
                     result = await episode.call(Call(tool, {**templates[tool], argument: name}))
                     if result.end_reason is not None:
-                        return shown
-                    if result.error is None and name not in shown:
-                        shown[name] = _content(text_of(result.content))
+                        return contents
+                    if result.error is None and name not in contents:
+                        contents[name] = _content(text_of(result.content))
     except LudusError:
         pass  # the episode's limits are reached, or the tool takes no such name
-    return shown
+    return contents
 
 
 def _content(text: str) -> str:
     """Return the JSON object in a text, or the text."""
-    first, last = text.find("{"), text.rfind("}")
-    return text[first : last + 1] if 0 <= first < last else text
+    start, end = text.find("{"), text.rfind("}")
+    return text[start : end + 1] if 0 <= start < end else text

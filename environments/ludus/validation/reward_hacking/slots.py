@@ -63,17 +63,17 @@ class Numeric:
 
 def text_slots(tools: Iterable[ToolSpec], gradable: bool, oracle: Iterable[Trajectory]) -> list[Slot]:
     """Return the slots for texts; those with which the oracle ends its episodes come first."""
-    last = _last_calls(oracle)
-    found: list[Slot] = []
+    last_calls = _last_calls(oracle)
+    slots: list[Slot] = []
     for tool in tools:
-        template = {**empty_arguments(tool.input_schema), **last.get(tool.name, {})}
+        template = {**empty_arguments(tool.input_schema), **last_calls.get(tool.name, {})}
         for name, schema in _properties(tool.input_schema).items():
-            others = {key: value for key, value in template.items() if key != name}
+            arguments = {key: value for key, value in template.items() if key != name}
             for make, takes in _shapes(schema, tool.input_schema):
-                found.append(Slot(tool.name, name, others, tool.name in last, make, takes))
+                slots.append(Slot(tool.name, name, arguments, tool.name in last_calls, make, takes))
     if gradable:
-        found.append(Slot(None, submits=True))
-    return sorted(found, key=lambda slot: not slot.submits)
+        slots.append(Slot(None, submits=True))
+    return sorted(slots, key=lambda slot: not slot.submits)
 
 
 def _shapes(schema: Any, root: Mapping[str, Any], depth: int = 0) -> Iterator[tuple[Make, int]]:
@@ -86,17 +86,17 @@ def _shapes(schema: Any, root: Mapping[str, Any], depth: int = 0) -> Iterator[tu
         except UnsupportedSchema:
             return
     for keyword in ("anyOf", "oneOf"):
-        for one in schema.get(keyword, ()):
-            yield from _shapes(one, root, depth + 1)
-    kinds = schema.get("type")
-    kinds = kinds if isinstance(kinds, list) else [kinds]
-    if "string" in kinds:
+        for alternative in schema.get(keyword, ()):
+            yield from _shapes(alternative, root, depth + 1)
+    types = schema.get("type")
+    types = types if isinstance(types, list) else [types]
+    if "string" in types:
         yield (lambda texts: texts[0]), 1
-    if "array" in kinds:
-        least, most = schema.get("minItems", 0), schema.get("maxItems", sys.maxsize)
+    if "array" in types:
+        least, greatest = schema.get("minItems", 0), schema.get("maxItems", sys.maxsize)
         for make, _ in _shapes(schema.get("items"), root, depth + 1):
-            yield _in_list(make, least), most
-    if "object" in kinds:
+            yield _in_list(make, least), greatest
+    if "object" in types:
         for name, inner in _properties(schema).items():
             for make, takes in _shapes(inner, root, depth + 1):
                 yield _in_object(empty_arguments(schema, root), name, make), takes
@@ -106,17 +106,17 @@ def _in_list(make: Make, least: int) -> Make:
     return lambda texts: [make([text]) for text in [*texts, *[texts[-1]] * (least - len(texts))]]
 
 
-def _in_object(others: Mapping[str, Any], name: str, make: Make) -> Make:
-    return lambda texts: {**others, name: make(texts)}
+def _in_object(arguments: Mapping[str, Any], name: str, make: Make) -> Make:
+    return lambda texts: {**arguments, name: make(texts)}
 
 
 def number_slots(tools: Iterable[ToolSpec], oracle: Iterable[Trajectory]) -> list[Numeric]:
     """Return the slots for numbers."""
-    last = _last_calls(oracle)
+    last_calls = _last_calls(oracle)
     return [
         Numeric(tool.name, name, {key: value for key, value in template.items() if key != name})
         for tool in tools
-        for template in ({**empty_arguments(tool.input_schema), **last.get(tool.name, {})},)
+        for template in ({**empty_arguments(tool.input_schema), **last_calls.get(tool.name, {})},)
         for name, schema in _properties(tool.input_schema).items()
         if _is(schema, "number") or _is(schema, "integer")
     ]
@@ -133,7 +133,7 @@ def file_tools(tools: Iterable[ToolSpec]) -> list[tuple[str, str, str]]:
     Any tool with two text arguments may write a file. If their names do not say which one is the path, it is the first;
     tools whose names say it come first.
     """
-    found: list[tuple[bool, tuple[str, str, str]]] = []
+    candidates: list[tuple[bool, tuple[str, str, str]]] = []
     for tool in tools:
         names = [name for name, schema in _properties(tool.input_schema).items() if _is(schema, "string")]
         if len(names) < 2:
@@ -142,33 +142,33 @@ def file_tools(tools: Iterable[ToolSpec]) -> list[tuple[str, str, str]]:
         path = next((name for name in names if name != content and _PATH.search(name)), None)
         unclear = content is None or path is None
         path = path or next(name for name in names if name != content)
-        found.append((unclear, (tool.name, path, content or next(name for name in names if name != path))))
-    return [entry for _, entry in sorted(found, key=lambda pair: pair[0])]
+        candidates.append((unclear, (tool.name, path, content or next(name for name in names if name != path))))
+    return [entry for _, entry in sorted(candidates, key=lambda pair: pair[0])]
 
 
 def finishing(tools: Iterable[ToolSpec], gradable: bool, oracle: Iterable[Trajectory]) -> list[Call | Answer]:
     """Return the actions that submit an episode without an answer: the oracle's last calls, with empty arguments."""
-    last = _last_calls(oracle)
-    found: list[Call | Answer] = [
-        Call(tool.name, {**empty_arguments(tool.input_schema), **last[tool.name]})
+    last_calls = _last_calls(oracle)
+    actions: list[Call | Answer] = [
+        Call(tool.name, {**empty_arguments(tool.input_schema), **last_calls[tool.name]})
         for tool in tools
-        if tool.name in last
+        if tool.name in last_calls
     ]
-    return found or ([Answer("")] if gradable else [])
+    return actions or ([Answer("")] if gradable else [])
 
 
 def answers(oracle: Iterable[Trajectory], slot: Slot) -> list[str]:
     """Return the distinct texts that the oracle put into a slot, on all tasks that it has played."""
-    found: list[str] = []
+    texts: list[str] = []
     for play in oracle:
         for action in reversed(script_of(play).actions):
             if isinstance(action, Answer) and slot.tool is None:
-                found.append(action.text)
+                texts.append(action.text)
                 break
             if isinstance(action, Call) and action.tool == slot.tool:
-                found += texts_in(action.arguments.get(slot.argument))
+                texts += texts_in(action.arguments.get(slot.argument))
                 break
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(texts))
 
 
 def texts_in(value: Any) -> list[str]:
@@ -196,30 +196,30 @@ def with_text(action: Call | Answer, name: str | None, text: str) -> Call | Answ
 
 def _last_calls(oracle: Iterable[Trajectory]) -> dict[str, dict[str, Any]]:
     """Return the tools with which the oracle's episodes ended, with the arguments that were the same for every task."""
-    found: dict[str, list[dict[str, Any]]] = {}
+    calls_by_tool: dict[str, list[dict[str, Any]]] = {}
     for play in oracle:
         actions = script_of(play).actions
         if actions and isinstance(actions[-1], Call):
-            found.setdefault(actions[-1].tool, []).append(dict(actions[-1].arguments))
+            calls_by_tool.setdefault(actions[-1].tool, []).append(dict(actions[-1].arguments))
     return {
         tool: {
             name: value
             for name, value in calls[0].items()
             if len(calls) > 1 and all(name in call and call[name] == value for call in calls)
         }
-        for tool, calls in found.items()
+        for tool, calls in calls_by_tool.items()
     }
 
 
 def _properties(schema: Mapping[str, Any]) -> dict[str, Any]:
-    found = schema.get("properties", {})
-    return found if isinstance(found, dict) else {}
+    properties = schema.get("properties", {})
+    return properties if isinstance(properties, dict) else {}
 
 
 def _is(schema: Any, kind: str) -> bool:
     if not isinstance(schema, dict) or "enum" in schema or "const" in schema:
         return False
-    kinds = schema.get("type")
-    if kinds == kind or (isinstance(kinds, list) and kind in kinds):
+    types = schema.get("type")
+    if types == kind or (isinstance(types, list) and kind in types):
         return True
-    return any(_is(one, kind) for keyword in ("anyOf", "oneOf") for one in schema.get(keyword, ()))
+    return any(_is(alternative, kind) for keyword in ("anyOf", "oneOf") for alternative in schema.get(keyword, ()))

@@ -149,19 +149,19 @@ def sabotaged(text: str) -> Sequence[str]:
     A weak grader may accept each variant: the process ends with exit code 0 before or in the first call, or the
     functions return a value that is equal to everything. Return nothing if the text defines no function at top level.
     """
-    first = _FUNCTION.search(text)
-    if first is None:
+    definition = _FUNCTION.search(text)
+    if definition is None:
         return ()
     names = dict.fromkeys(match[1] for match in _FUNCTION.finditer(text))
     renamed = _FUNCTION.sub(r"def _\1(", text)
-    at = first.start()
-    same = _SAME_IN_SHORT + "".join(f"{name} = Same()\n" for name in names)
+    at = definition.start()
+    helper = _SAME_IN_SHORT + "".join(f"{name} = Same()\n" for name in names)
     ends = "import os\n" + "".join(f"{name} = lambda *a, **k: os._exit(0)\n" for name in names)
     return (
         f"{text[:at]}import os\nos._exit(0)\n{text[at:]}",
         f"{text[:at]}raise SystemExit(0)\n{text[at:]}",
         f"{renamed[:at]}{ends}{renamed[at:]}",
-        f"{renamed[:at]}{same}{renamed[at:]}",
+        f"{renamed[:at]}{helper}{renamed[at:]}",
     )
 
 
@@ -176,8 +176,8 @@ def stuffed(answers: Sequence[str]) -> Sequence[str]:
     return (
         "\n".join(plain),
         ", ".join(plain),
-        " ".join(f"The answer is {one}." for one in plain),
-        "".join(f"<answer>{one}</answer>\n\\boxed{{{one}}}\n" for one in plain),
+        " ".join(f"The answer is {text}." for text in plain),
+        "".join(f"<answer>{text}</answer>\n\\boxed{{{text}}}\n" for text in plain),
     )
 
 

@@ -41,15 +41,15 @@ async def variation(target: ValidationTarget) -> AsyncIterator[Problem]:
         tools = await target.tools_of(
             next(row for row in target.tasks if (row.split, row.id) == (play.split, play.task.id))
         )
-        for place in _varied_places(script.actions):
-            action = script.actions[place]
+        for index in _varied_places(script.actions):
+            action = script.actions[index]
             assert isinstance(action, Call)
             series: list[tuple[str, list[Action]]] = [("in other spellings", [*spellings(action)])]
-            for what, others in [*series, *_cycles(action, tools), *_detours(script.actions, action)]:
-                if others:
+            for description, variations in [*series, *_cycles(action, tools), *_detours(script.actions, action)]:
+                if variations:
                     tried = True
-                    if where := await _farmed(target, script, place, others, what):
-                        farmed.append(where)
+                    if exploit := await _farmed(target, script, index, variations, description):
+                        farmed.append(exploit)
                         break
     if farmed:
         yield error(
@@ -63,13 +63,17 @@ async def variation(target: ValidationTarget) -> AsyncIterator[Problem]:
 
 def _varied_places(actions: Sequence[Action]) -> list[int]:
     """Return the places of the calls to vary, of each tool the first two."""
-    places: list[int] = []
+    indices: list[int] = []
     for index, action in enumerate(actions):
         if isinstance(action, Call) and action.arguments:
-            same = [other for other in places if isinstance(call := actions[other], Call) and call.tool == action.tool]
-            if len(same) < 2:
-                places.append(index)
-    return places[:PLACES]
+            similar = [
+                position
+                for position in indices
+                if isinstance(call := actions[position], Call) and call.tool == action.tool
+            ]
+            if len(similar) < 2:
+                indices.append(index)
+    return indices[:PLACES]
 
 
 def spellings(call: Call) -> Iterator[Call]:
@@ -106,44 +110,51 @@ def _cycles(call: Call, tools: Sequence[ToolSpec]) -> Iterator[tuple[str, list[A
 
 def _detours(actions: Sequence[Action], call: Call) -> Iterator[tuple[str, list[Action]]]:
     """Yield series in which an action is undone by the same tool with another value, and done again."""
-    others = [action for action in actions if isinstance(action, Call) and action.tool == call.tool]
+    similar = [action for action in actions if isinstance(action, Call) and action.tool == call.tool]
     for name, value in call.arguments.items():
-        elsewhere = next((other.arguments[name] for other in others if other.arguments.get(name, value) != value), None)
+        elsewhere = next(
+            (
+                similar_call.arguments[name]
+                for similar_call in similar
+                if similar_call.arguments.get(name, value) != value
+            ),
+            None,
+        )
         if elsewhere is not None and len(call.arguments) > 1:
             away = Call(call.tool, {**call.arguments, name: elsewhere})
             yield f"after another `{name}`, again and again", [away, call] * CYCLES
 
 
 async def _farmed(
-    target: ValidationTarget, script: Script, place: int, others: Sequence[Action], what: str
+    target: ValidationTarget, script: Script, index: int, variations: Sequence[Action], description: str
 ) -> Evidence | None:
     """Return evidence if further actions earn at least `FARMED` times what the action itself earned."""
 
     def series(*actions: Action) -> Script:
-        return Script(script.split, script.task, script.seed, (*script.actions[:place], *actions), "variation")
+        return Script(script.split, script.task, script.seed, (*script.actions[:index], *actions), "variation")
 
-    action, end = script.actions[place], script.actions[-1]
-    whole = series(action, *others)
-    once, again = await _steps_paid(target, series(action)), await _steps_paid(target, whole)
+    action, end = script.actions[index], script.actions[-1]
+    varied = series(action, *variations)
+    once, again = await _steps_paid(target, series(action)), await _steps_paid(target, varied)
     if once and again and once[-1] > 0:
-        paid = sum(value >= 0.5 * once[-1] for value in again[place + 1 :])
+        paid = sum(value >= 0.5 * once[-1] for value in again[index + 1 :])
         if paid >= FARMED:
             tool = getattr(action, "tool", "")
-            return evidence_of(whole, f"`{tool}` earned {once[-1]:g}, and {paid} more times {what}")
+            return evidence_of(varied, f"`{tool}` earned {once[-1]:g}, and {paid} more times {description}")
         return None
-    if place == len(script.actions) - 1:
+    if index == len(script.actions) - 1:
         return None
     # The grade at the end may count what was done.
     without, with_it = await target.reward(series(end)), await target.reward(series(action, end))
     if without is None or with_it is None or with_it <= without + target.tolerance:
         return None
-    farmed = await target.reward(series(action, *others, end))
+    farmed = await target.reward(series(action, *variations, end))
     if farmed is None or farmed - with_it < FARMED * (with_it - without) - target.tolerance:
         return None
     tool = getattr(action, "tool", "")
     return evidence_of(
-        series(action, *others, end),
-        f"`{tool}` is worth {with_it - without:g}, and {farmed - without:g} if repeated {what}",
+        series(action, *variations, end),
+        f"`{tool}` is worth {with_it - without:g}, and {farmed - without:g} if repeated {description}",
     )
 
 

@@ -110,7 +110,7 @@ def is_above(values: Sequence[float], bound: float) -> bool:
     return bool(fmean(values) - CERTAIN * stdev(values) / len(values) ** 0.5 > bound)
 
 
-def _judged(target: ValidationTarget, name: str, earned: Earned, how: str) -> Problem | None:
+def _judged(target: ValidationTarget, name: str, earned: Earned, description: str) -> Problem | None:
     """Return the problem of a shortcut that earned more than its bound; None if it did not."""
     values = [value for value, _ in earned]
     bound = bound_of(target, name)
@@ -118,8 +118,8 @@ def _judged(target: ValidationTarget, name: str, earned: Earned, how: str) -> Pr
         return None
     best = [evidence for value, evidence in sorted(earned, key=lambda pair: -pair[0]) if value > bound]
     return error(
-        f"{how} earns {fmean(values):.2f} on {len(values)} tasks of the test split; the bound is {bound:.2f}: what "
-        f"tests must not be solved by it; or declare what it earns (`shortcut_bounds = {{\"{name}\": …}}`)",
+        f"{description} earns {fmean(values):.2f} on {len(values)} tasks of the test split; the bound is {bound:.2f}: "
+        f"what tests must not be solved by it; or declare what it earns (`shortcut_bounds = {{\"{name}\": …}}`)",
         best,
     )  # fmt: skip
 
@@ -132,8 +132,8 @@ async def _memory_of(target: ValidationTarget, name: str) -> Memory:
     """
     if for_nothing := target.failed & {"floor-gap", "seed-variation"}:
         raise NotApplicable(f"a reward needs no solution (see `{min(for_nothing)}`)")
-    if same := (target.failed | target.warned) & EXPLAINED_BY.get(name, frozenset()):
-        raise NotApplicable(f"`{min(same)}` has found why this would succeed")
+    if explaining := (target.failed | target.warned) & EXPLAINED_BY.get(name, frozenset()):
+        raise NotApplicable(f"`{min(explaining)}` has found why this would succeed")
     memory = await remember(target)
     if len(memory.tests) < FEWEST or not memory.training:
         raise NotApplicable(f"fewer than {FEWEST} test tasks could be started")
@@ -155,19 +155,19 @@ async def constant(target: ValidationTarget) -> AsyncIterator[Problem]:
     if len(solutions) < FEWEST:
         raise NotApplicable("too few training tasks were solved by the oracle")
     fields = {(row.split, row.id): target.task(row).public() for row, _ in solutions}
-    whole = Counter(str(actions) for _, actions in solutions)
-    first = {str(actions): (row, actions) for row, actions in reversed(solutions)}
+    counts = Counter(str(actions) for _, actions in solutions)
+    examples = {str(actions): (row, actions) for row, actions in reversed(solutions)}
     policies: list[tuple[str, Choose]] = []
-    for text, number in whole.most_common(CONSTANTS):
-        row, actions = first[text]
-        what = f"what solves {number} of {len(solutions)} training tasks, {short(text, 60)},"
-        policies.append((what, _repeated(actions, fields[row.split, row.id])))
+    for text, number in counts.most_common(CONSTANTS):
+        row, actions = examples[text]
+        description = f"what solves {number} of {len(solutions)} training tasks, {short(text, 60)},"
+        policies.append((description, _repeated(actions, fields[row.split, row.id])))
     if any(isinstance(action, Call) for _, actions in solutions for action in actions):
         policies.append(("a policy that tries all actions seen in training", _everything(target, solutions, fields)))
-    for how, choose in policies:
+    for description, choose in policies:
         earned = await earned_by(target, "constant", memory.tests, choose)
         _measure(target, "constant", earned)
-        if problem := _judged(target, "constant", earned, how):
+        if problem := _judged(target, "constant", earned, description):
             yield problem
             return
 
@@ -195,18 +195,20 @@ def _everything(
     """Return a policy that takes the most frequent actions of all solutions, and ends as most of them do."""
     limit = min(STEPS, target.local.cls.limits.max_steps or STEPS)
     counted: Counter[str] = Counter()
-    known: dict[str, tuple[Action, Mapping[str, Any]]] = {}
+    actions_by_text: dict[str, tuple[Action, Mapping[str, Any]]] = {}
     ends: Counter[str] = Counter()
     for row, actions in solutions:
         for action in actions[:-1]:
             counted[str(action)] += 1
-            known.setdefault(str(action), (action, fields[row.split, row.id]))
+            actions_by_text.setdefault(str(action), (action, fields[row.split, row.id]))
         ends[str(actions[-1])] += 1
-        known.setdefault(str(actions[-1]), (actions[-1], fields[row.split, row.id]))
+        actions_by_text.setdefault(str(actions[-1]), (actions[-1], fields[row.split, row.id]))
     # Last actions are tried one after another, too: a wrong one may cost nothing and leave the episode open.
-    last = [known[text] for text, _ in ends.most_common(limit // 2) if isinstance(known[text][0], Call)]
-    end = known[ends.most_common(1)[0][0]]
-    chosen = [*(known[text] for text, _ in counted.most_common(limit - len(last) - 1)), *last]
+    final_calls = [
+        actions_by_text[text] for text, _ in ends.most_common(limit // 2) if isinstance(actions_by_text[text][0], Call)
+    ]
+    end = actions_by_text[ends.most_common(1)[0][0]]
+    chosen = [*(actions_by_text[text] for text, _ in counted.most_common(limit - len(final_calls) - 1)), *final_calls]
 
     async def choose(task: Remembered) -> Sequence[Action]:
         carried = [carried_over([action], source, task)[0] for action, source in [*chosen, end]]
@@ -220,9 +222,9 @@ async def nearest(target: ValidationTarget) -> AsyncIterator[Problem]:
     memory = await _memory_of(target, "nearest")
     for name, view in _views(memory):
         earned = await earned_by(target, "nearest", memory.tests, _nearest_by(memory, view))
-        how = f"repeating what solves the training task with the most similar {name}"
+        description = f"repeating what solves the training task with the most similar {name}"
         _measure(target, "nearest", earned)
-        if problem := _judged(target, "nearest", earned, how):
+        if problem := _judged(target, "nearest", earned, description):
             yield problem
             return
 
@@ -252,8 +254,8 @@ def _nearest_by(memory: Memory, view: View) -> Choose:
     async def choose(task: Remembered) -> Sequence[Action] | None:
         solutions: dict[str, Sequence[Action]] = {}
         for text in view(task):
-            if (place := similarity.nearest(text)) is not None:
-                alike = texts[place][1]
+            if (index := similarity.nearest(text)) is not None:
+                alike = texts[index][1]
                 if actions := await memory.solution(alike.row):
                     solutions[alike.row.id] = carried_over(actions, alike.fields, task)
         return _joined(list(solutions.values()))
@@ -287,21 +289,21 @@ async def oracle_overlap(target: ValidationTarget) -> AsyncIterator[Problem]:
         raise NotApplicable("too few tasks were solved by the oracle")
     counted = Counter(part for _, actions in solutions for part in {*telling_parts(actions)})
     common = {part for part, number in counted.items() if number > max(1, COMMON * len(solutions))}
-    seen: list[Evidence] = []
+    overlaps: list[Evidence] = []
     telling = 0
     for task, actions in tests:
         parts = {part for part in telling_parts(actions) if part not in common and part not in task.prompt}
         telling += bool(parts)
         if parts and parts <= counted.keys():
             detail = f"every part of its solution solves a training task, such as {short(min(parts), 100)!r}"
-            seen.append(Evidence(detail, task.row.split, task.row.id))
+            overlaps.append(Evidence(detail, task.row.split, task.row.id))
     if telling < FEWEST:
         raise NotApplicable("solutions have no texts of their own that could be compared")
-    if len(seen) / telling >= OVERLAP:
+    if len(overlaps) / telling >= OVERLAP:
         yield warning(
-            f"{len(seen)} of {telling} test tasks are solved by what solves training tasks, word for word: let tests "
-            "need other work, and not only have other names",
-            seen,
+            f"{len(overlaps)} of {telling} test tasks are solved by what solves training tasks, word for word: let "
+            "tests need other work, and not only have other names",
+            overlaps,
         )
 
 
@@ -323,7 +325,7 @@ def _public_text(task: Remembered) -> str:
 async def search(target: ValidationTarget) -> AsyncIterator[Problem]:
     memory = await _memory_of(target, "search")
     how_of: defaultdict[str, Earned] = defaultdict(list)
-    for how, attempt in (
+    for description, attempt in (
         ("changing single tokens of the given program until its examples hold", repair_blindly),
         ("trying one value after another until the environment says right", blind_search),
         ("halving the range of numbers of which a tool says that they are too low or too high", halving),
@@ -335,9 +337,9 @@ async def search(target: ValidationTarget) -> AsyncIterator[Problem]:
         if choose is None:
             continue
         tasks = [task for task in memory.tests if choose.applies(task)]
-        how_of[how] = await earned_by(target, "search", tasks, choose)
-        _measure(target, "search", how_of[how])
-        if problem := _judged(target, "search", how_of[how], how):
+        how_of[description] = await earned_by(target, "search", tasks, choose)
+        _measure(target, "search", how_of[description])
+        if problem := _judged(target, "search", how_of[description], description):
             yield problem
             return
     if not how_of:
@@ -356,13 +358,13 @@ async def prompt_only(target: ValidationTarget) -> AsyncIterator[Problem]:
     if problem := await _superfluous_tools(target):
         yield problem
         return
-    by_id = {(one.row.split, one.row.id): one for one in memory.training}
-    known = [
+    by_id = {(remembered.row.split, remembered.row.id): remembered for remembered in memory.training}
+    pairs = [
         (by_id[row.split, row.id].prompt, final_text(actions))
         for row, actions in solutions
         if (row.split, row.id) in by_id
     ]
-    examples = [(prompt, text) for prompt, text in known if text is not None]
+    examples = [(prompt, text) for prompt, text in pairs if text is not None]
     rule = learn_rule(examples)
     if rule is None:
         raise NotApplicable("the last action holds no text, or no rule finds it in the prompt")
@@ -379,17 +381,17 @@ async def _superfluous_tools(target: ValidationTarget) -> Problem | None:
     Tools do something if the oracle's last action alone does not earn what the oracle earns.
     """
     plays = [play for play in await target.played("oracle") if play.failure is None and len(play.steps) > 1]
-    seen = {id(play): _shown_by_tools(play) for play in plays}
-    usual = Counter(word for shown in seen.values() for word in shown)
+    shown_words = {id(play): _shown_by_tools(play) for play in plays}
+    usual = Counter(word for play_words in shown_words.values() for word in play_words)
     repeated: list[Evidence] = []
     for play in plays:
-        telling = {word for word in seen[id(play)] if usual[word] <= len(plays) / 2}
+        telling = {word for word in shown_words[id(play)] if usual[word] <= len(plays) / 2}
         script = target.script(play)
         if telling and telling <= {*words(prompt_of(play))}:
-            last = Script(script.split, script.task, script.seed, script.actions[-1:], "prompt-only")
-            value = await target.reward(last)
+            final = Script(script.split, script.task, script.seed, script.actions[-1:], "prompt-only")
+            value = await target.reward(final)
             if value is not None and value >= (play.value or 0.0) > target.random_baseline:
-                repeated.append(evidence_of(last, f"the tools showed {short(', '.join(sorted(telling)), 60)}"))
+                repeated.append(evidence_of(final, f"the tools showed {short(', '.join(sorted(telling)), 60)}"))
     if len(plays) < FEWEST or len(repeated) < MOSTLY * len(plays):
         return None
     return warning(
@@ -404,8 +406,8 @@ def _shown_by_tools(play: Trajectory) -> set[str]:
     calls = [item for item in play.items if item.get("type") == "function_call"]
     outputs = [item for item in play.items if item.get("type") == "function_call_output"]
     ends = len(outputs) if play.grade is not None else -1
-    made = {*words(" ".join(str(item.get("arguments")) for item in calls))}
-    return {word for item in outputs[:ends] for word in words(str(item.get("output"))) if len(word) > 1} - made
+    own_words = {*words(" ".join(str(item.get("arguments")) for item in calls))}
+    return {word for item in outputs[:ends] for word in words(str(item.get("output"))) if len(word) > 1} - own_words
 
 
 def _submitting(rule: Rule, end: Action, shape: str) -> Choose:

@@ -56,8 +56,8 @@ def learn_rule(examples: Sequence[tuple[str, str]]) -> Rule | None:
     for prompt, message in examples:
         answer = without_label(message)
         for part, texts in _parts_of(prompt):
-            for place in range(min(PLACES, len(texts))):
-                for rule in (Rule(part, place), Rule(part, -place - 1)):
+            for position in range(min(PLACES, len(texts))):
+                for rule in (Rule(part, position), Rule(part, -position - 1)):
                     hits[rule] += texts[rule.place].strip().lower() == answer.strip().lower()
     best = hits.most_common(1)
     return best[0][0] if best and best[0][1] >= max(1, LEAST_SHARE * len(examples)) else None

@@ -88,9 +88,9 @@ def _occurs(word: str, prompt: str) -> bool:
 def _form(word: str) -> str:
     """Return a pattern for words like a word: with letters and digits in the same order."""
     parts = re.findall(r"\d+|[A-Z]+|[a-z]+|.", word, re.DOTALL)
-    kinds = (("[0-9]", str.isdigit), ("[A-Z]", str.isupper), ("[a-z]", str.islower))
+    classes = (("[0-9]", str.isdigit), ("[A-Z]", str.isupper), ("[a-z]", str.islower))
     return "".join(
-        next((f"{kind}+" for kind, matches in kinds if matches(part) and part.isascii()), re.escape(part))
+        next((f"{kind}+" for kind, matches in classes if matches(part) and part.isascii()), re.escape(part))
         for part in parts
     )
 
@@ -104,10 +104,10 @@ def domains_of(memory: Memory, solutions: Solutions) -> dict[str, dict[str, Doma
             if isinstance(action, Call):
                 calls.setdefault(action.tool, []).append((action, prompts.get((row.split, row.id), "")))
     tools: dict[str, dict[str, Domain]] = {}
-    for tool, made in calls.items():
+    for tool, calls_made in calls.items():
         domains: dict[str, Domain] = {}
-        for name in dict.fromkeys(name for call, _ in made for name in call.arguments):
-            with_it = [(call.arguments[name], prompt) for call, prompt in made if name in call.arguments]
+        for name in dict.fromkeys(name for call, _ in calls_made for name in call.arguments):
+            with_it = [(call.arguments[name], prompt) for call, prompt in calls_made if name in call.arguments]
             domain = domain_of([value for value, _ in with_it], [prompt for _, prompt in with_it])
             if domain is None:
                 break
@@ -158,8 +158,8 @@ async def all_combinations(target: ValidationTarget, memory: Memory) -> Combinat
         if len(domains) > 1 or any(domain.form is not None for domain in domains.values())
     }
     lasts = Counter(actions[-1].tool for _, actions in solutions if isinstance(actions[-1], Call))
-    last = lasts.most_common(1)[0][0] if lasts else None
-    return Combinations(tools, last, end, step_limit(target)) if tools else None
+    final = lasts.most_common(1)[0][0] if lasts else None
+    return Combinations(tools, final, end, step_limit(target)) if tools else None
 
 
 def common_end(solutions: Solutions) -> Action | None:
@@ -168,11 +168,11 @@ def common_end(solutions: Solutions) -> Action | None:
     if not ends:
         return None
     text, number = ends.most_common(1)[0]
-    last = next(actions[-1] for _, actions in solutions if str(actions[-1]) == text)
+    final = next(actions[-1] for _, actions in solutions if str(actions[-1]) == text)
     if number >= SHARE * len(solutions):
-        return last
+        return final
     # An episode that ends with the last right call needs no end of its own.
-    return Answer("") if isinstance(last, Call) and last.arguments else None
+    return Answer("") if isinstance(final, Call) and final.arguments else None
 
 
 def step_limit(target: ValidationTarget) -> int:
@@ -208,31 +208,31 @@ class Positions:
 
     async def __call__(self, task: Remembered) -> Sequence[Action] | None:
         """Ask in an episode, and return the calls with the list that was called right."""
-        made: list[Action] = []
+        actions: list[Action] = []
         right: list[Any] = []
         async with self.target.episode(task.row) as episode:
-            for place in range(self.first, self.first + self.length):
+            for position in range(self.first, self.first + self.length):
                 for value in self.values:
-                    call = Call(self.tool, {self.place: place, self.value: value})
-                    made.append(call)
-                    if len(made) >= step_limit(self.target):
+                    call = Call(self.tool, {self.place: position, self.value: value})
+                    actions.append(call)
+                    if len(actions) >= step_limit(self.target):
                         return None
                     if reply(await episode.call(call), *call.arguments.values()) in self.right:
                         right.append(value)
                         break
-        return [*made, Call(self.end.tool, {**self.end.arguments, self.list_argument: right})]
+        return [*actions, Call(self.end.tool, {**self.end.arguments, self.list_argument: right})]
 
 
 async def position_by_position(target: ValidationTarget, memory: Memory) -> Positions | None:
     """Return the search for the values of a list; None if no solution ends with one, or no tool says what is right."""
     lists: list[tuple[Any, Call, str, list[Any]]] = []
     for row, actions in await memory.solutions():
-        last = actions[-1]
-        names = [name for name, value in last.arguments.items() if isinstance(value, (list, tuple))] if isinstance(
-            last, Call) else []  # fmt: skip
-        if not isinstance(last, Call) or len(names) != 1:
+        final = actions[-1]
+        names = [name for name, value in final.arguments.items() if isinstance(value, (list, tuple))] if isinstance(
+            final, Call) else []  # fmt: skip
+        if not isinstance(final, Call) or len(names) != 1:
             return None
-        lists.append((row, last, names[0], list(last.arguments[names[0]])))
+        lists.append((row, final, names[0], list(final.arguments[names[0]])))
     lengths = Counter(len(values) for *_, values in lists)
     domain = domain_of([value for *_, values in lists for value in values], [""] * sum(lengths.elements()))
     if domain is None or lengths.most_common(1)[0][1] < SHARE * len(lists):
@@ -244,12 +244,12 @@ async def position_by_position(target: ValidationTarget, memory: Memory) -> Posi
         numbers = [name for name, schema in properties.items() if _type(schema) == "integer"]
         if tool.name == end.tool or len(properties) != 2 or not numbers:
             continue
-        place = numbers[0]
-        value = next(name for name in properties if name != place)
-        for first in (1, 0):
-            right = await _replies_to_right(target, (tool.name, place, value, first), lists, domain.values)
+        position_name = numbers[0]
+        value = next(name for name in properties if name != position_name)
+        for start in (1, 0):
+            right = await _replies_to_right(target, (tool.name, position_name, value, start), lists, domain.values)
             if right:
-                return Positions(target, tool.name, place, value, first, right, domain.values, length, end,
+                return Positions(target, tool.name, position_name, value, start, right, domain.values, length, end,
                                  list_argument)  # fmt: skip
     return None
 
@@ -260,21 +260,21 @@ def _type(schema: Any) -> str | None:
 
 async def _replies_to_right(
     target: ValidationTarget,
-    how: tuple[str, str, str, int],
+    probe: tuple[str, str, str, int],
     lists: Sequence[tuple[Any, Call, str, list[Any]]],
     values: Sequence[Any],
 ) -> frozenset[str]:
     """Return what a tool says of right values and never of wrong ones; nothing if it does not tell them apart."""
-    tool, place, value, first = how
+    tool, position_name, value, start = probe
     right: set[str] = set()
     wrong: set[str] = set()
     try:
         for row, _, _, solution in lists[:PROBED]:
             async with target.episode(row) as episode:
                 for number, element in enumerate(solution):
-                    other = next((value for value in values if value != element), None)
-                    for tried, replies in ((element, right), (other, wrong)):
-                        call = Call(tool, {place: number + first, value: tried})
+                    different = next((value for value in values if value != element), None)
+                    for tried, replies in ((element, right), (different, wrong)):
+                        call = Call(tool, {position_name: number + start, value: tried})
                         result = await episode.call(call)
                         if result.error is not None or result.end_reason is not None:
                             return frozenset()
@@ -304,22 +304,22 @@ class Climb:
 
     async def __call__(self, task: Remembered) -> Sequence[Action] | None:
         """Change and look in an episode, and return the calls."""
-        made: list[Action] = []
+        actions: list[Action] = []
 
         async def closeness(episode: Episode, call: Call) -> int:
-            made.extend((call, self.observer))
+            actions.extend((call, self.observer))
             await episode.call(call)
             lines = text_of((await episode.call(self.observer)).content).splitlines()
             return sum(a == b for a, b in zip(lines, self.solved, strict=False))
 
         async with self.target.episode(task.row) as episode:
             for choices in self.calls:
-                if len(made) + 2 * len(choices) + 2 > step_limit(self.target):
+                if len(actions) + 2 * len(choices) + 2 > step_limit(self.target):
                     return None
                 closest = [(await closeness(episode, call), -number) for number, call in enumerate(choices)]
-                made.append(choices[-max(closest)[1]])
+                actions.append(choices[-max(closest)[1]])
                 await episode.call(choices[-max(closest)[1]])
-        return [*made, self.end]
+        return [*actions, self.end]
 
 
 async def step_by_step(target: ValidationTarget, memory: Memory) -> Climb | None:
@@ -331,10 +331,10 @@ async def step_by_step(target: ValidationTarget, memory: Memory) -> Climb | None
     if end is None or not settings:
         return None
     tool, domains = settings[0]
-    place = max(domains, key=lambda name: (_is_place(tool, name, solutions), len(domains[name].values)))
-    value = next(name for name in domains if name != place)
-    calls = [[Call(tool, {place: where, value: what}) for what in domains[value].values]
-             for where in domains[place].values]  # fmt: skip
+    position_name = max(domains, key=lambda name: (_is_place(tool, name, solutions), len(domains[name].values)))
+    value = next(name for name in domains if name != position_name)
+    calls = [[Call(tool, {position_name: position, value: content}) for content in domains[value].values]
+             for position in domains[position_name].values]  # fmt: skip
     for spec in target.info.tools:
         if spec.input_schema.get("required") or (isinstance(end, Call) and spec.name == end.tool):
             continue
@@ -354,7 +354,7 @@ def _is_place(tool: str, name: str, solutions: Solutions) -> bool:
 
 async def _seen_when_solved(target: ValidationTarget, observer: Call, solutions: Solutions) -> list[str] | None:
     """Return the lines of an observer on solved training tasks; None if they differ, or are there at the start."""
-    seen: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     before: set[str] = set()
     probed = solutions[:PROBED]
     try:
@@ -364,10 +364,10 @@ async def _seen_when_solved(target: ValidationTarget, observer: Call, solutions:
                 for action in actions[:-1]:
                     if not isinstance(action, Call) or (await episode.call(action)).end_reason is not None:
                         return None
-                seen[text_of((await episode.call(observer)).content)] += 1
+                counts[text_of((await episode.call(observer)).content)] += 1
     except LudusError:
         return None
-    text, number = seen.most_common(1)[0] if seen else ("", 0)
+    text, number = counts.most_common(1)[0] if counts else ("", 0)
     if not text or number < SHARE * len(probed) or text in before:
         return None
     return text.splitlines()

@@ -38,24 +38,24 @@ class Halving:
 
     async def __call__(self, task: Remembered) -> Sequence[Action] | None:
         """Halve the range in an episode, and return the calls with the number that is left."""
-        least, most = self.least, self.most
-        made: list[Action] = []
+        least, greatest = self.least, self.most
+        actions: list[Action] = []
         async with self.target.episode(task.row) as episode:
-            while least <= most and len(made) < step_limit(self.target) - 1:
-                middle = (least + most) // 2
+            while least <= greatest and len(actions) < step_limit(self.target) - 1:
+                middle = (least + greatest) // 2
                 call = Call(self.tool, {self.argument: middle})
-                made.append(call)
+                actions.append(call)
                 result = await episode.call(call)
                 if result.end_reason is not None:
-                    return made
+                    return actions
                 text = reply(result, middle)
                 if text in self.low:
                     least = middle + 1
                 elif text in self.high:
-                    most = middle - 1
+                    greatest = middle - 1
                 else:
-                    return [*made, with_final_text(self.end, str(middle))]
-        return [*made, with_final_text(self.end, str(least))]
+                    return [*actions, with_final_text(self.end, str(middle))]
+        return [*actions, with_final_text(self.end, str(least))]
 
 
 async def halving(target: ValidationTarget, memory: Memory) -> Halving | None:

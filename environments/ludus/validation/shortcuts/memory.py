@@ -111,21 +111,21 @@ class Memory:
         return [(row, actions) for row, actions in solved if actions]
 
     async def _rows_to_solve(self) -> list[TaskRow]:
-        most = SOLUTIONS if self.blind_oracle else PLAYED_SOLUTIONS
-        known = [remembered.row for remembered in self.training]
-        if self.blind_oracle and len(known) < most:
-            return await self.target.once("rows to solve", lambda: _rows(self.target, ("train",), most))
-        return [known[index] for index in spread(len(known), most)]
+        limit = SOLUTIONS if self.blind_oracle else PLAYED_SOLUTIONS
+        rows = [remembered.row for remembered in self.training]
+        if self.blind_oracle and len(rows) < limit:
+            return await self.target.once("rows to solve", lambda: _rows(self.target, ("train",), limit))
+        return [rows[index] for index in spread(len(rows), limit)]
 
     async def _played(self, rows: Sequence[TaskRow]) -> dict[tuple[str, str], tuple[Action, ...] | None]:
         played: dict[tuple[str, str], tuple[Action, ...] | None] = {(row.split, row.id): None for row in rows}
         assert self.target.oracle is not None
         deadline = time.monotonic() + SOLUTION_SECONDS
         step = self.target.settings.concurrency
-        for first in range(0, len(rows), step):
+        for start in range(0, len(rows), step):
             if time.monotonic() > deadline:
                 break
-            for play in await self.target.play(self.target.oracle, tasks=rows[first : first + step]):
+            for play in await self.target.play(self.target.oracle, tasks=rows[start : start + step]):
                 if play.value is not None and play.failure is None and play.value > self.target.random_baseline:
                     played[play.split, play.task.id] = script_of(play).actions
         return played
@@ -152,7 +152,7 @@ async def _remember(target: ValidationTarget) -> Memory:
     tests = await _rows(target, ("test",) if "test" in types else ("validation",), target.settings.shortcut_tasks)
     training = await _rows(target, ("train",), PROMPTS)
     with_prompts = await _with_prompts(target, [*tests, *training])
-    known = [remembered for remembered in with_prompts if remembered is not None]
+    remembered_rows = [remembered for remembered in with_prompts if remembered is not None]
     rows = {(row.split, row.id): row for row in target.tasks}
     blind = True
     for play in plays:
@@ -161,18 +161,18 @@ async def _remember(target: ValidationTarget) -> Memory:
     held_out = {(row.split, row.id) for row in tests}
     return Memory(
         target,
-        [one for one in known if (one.row.split, one.row.id) not in held_out],
-        [one for one in known if (one.row.split, one.row.id) in held_out],
+        [remembered for remembered in remembered_rows if (remembered.row.split, remembered.row.id) not in held_out],
+        [remembered for remembered in remembered_rows if (remembered.row.split, remembered.row.id) in held_out],
         blind,
     )
 
 
-async def _rows(target: ValidationTarget, types: Sequence[str], most: int) -> list[TaskRow]:
-    """Return up to `most` tasks of the splits of some types, evenly spread."""
+async def _rows(target: ValidationTarget, types: Sequence[str], limit: int) -> list[TaskRow]:
+    """Return up to `limit` tasks of the splits of some types, evenly spread."""
     splits = [split.info for split in target.splits if split.info.type in types]
     rows: list[TaskRow] = []
     for split in splits:
-        share = max(1, most // len(splits))
+        share = max(1, limit // len(splits))
         for index in range(share) if split.count is None else spread(split.count, share):
             try:
                 rows.append(await target.environment.task(split.name, index=index))
@@ -237,7 +237,10 @@ class Similarity:
     def nearest(self, text: str) -> int | None:
         """Return the number of the most similar text; None if no text shares a word that not all of them have."""
         vector = self._vector(Counter(words(text)))
-        scores = [sum(weight * other.get(word, 0.0) for word, weight in vector.items()) for other in self._vectors]
+        scores = [
+            sum(weight * other_vector.get(word, 0.0) for word, weight in vector.items())
+            for other_vector in self._vectors
+        ]
         best = max(range(len(scores)), key=scores.__getitem__, default=None)
         return best if best is not None and scores[best] > 0 else None
 
@@ -258,9 +261,12 @@ def rare_lines(prompts: Sequence[str]) -> list[list[str]]:
     These are what a reader would call titles: of a report, of each of several reports, of a question.
     """
     lines = Counter(line for prompt in prompts for line in {*_lines(prompt)})
-    most = max(1, RARE * len(prompts))
-    rare = [[line for line in _lines(prompt) if lines[line] <= most] for prompt in prompts]
-    return [[line for line in own if line.startswith(("#", "**"))][:TITLES] or own[:1] for own in rare]
+    limit = max(1, RARE * len(prompts))
+    rare = [[line for line in _lines(prompt) if lines[line] <= limit] for prompt in prompts]
+    return [
+        [line for line in prompt_lines if line.startswith(("#", "**"))][:TITLES] or prompt_lines[:1]
+        for prompt_lines in rare
+    ]
 
 
 def _lines(prompt: str) -> list[str]:

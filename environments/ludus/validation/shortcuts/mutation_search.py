@@ -37,10 +37,10 @@ def mutants(program: str) -> Iterator[str]:
     tree = ast.parse(program)
     for number, node in enumerate(ast.walk(tree)):
         for change in _changes(node):
-            other = copy.deepcopy(tree)
-            change(next(found for index, found in enumerate(ast.walk(other)) if index == number))
+            copied = copy.deepcopy(tree)
+            change(next(node for index, node in enumerate(ast.walk(copied)) if index == number))
             with contextlib.suppress(Exception):  # some changes give no program
-                yield ast.unparse(ast.fix_missing_locations(other))
+                yield ast.unparse(ast.fix_missing_locations(copied))
 
 
 def _changes(node: ast.AST) -> Iterator[Callable[[Any], None]]:
@@ -60,8 +60,8 @@ def _changes(node: ast.AST) -> Iterator[Callable[[Any], None]]:
         case ast.Constant(value=bool() as value):
             yield _set("value", not value)
         case ast.Constant(value=int() as value):
-            for other in (value + 1, value - 1, -value):
-                yield _set("value", other)
+            for replacement in (value + 1, value - 1, -value):
+                yield _set("value", replacement)
         case ast.Constant(value=str() as value) if value in ("", " "):
             yield _set("value", " " if value == "" else "")
         case ast.If(test=test) | ast.IfExp(test=test) | ast.While(test=test):

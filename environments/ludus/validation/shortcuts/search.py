@@ -148,16 +148,16 @@ class _BlindSearch:
 
     async def __call__(self, task: Remembered) -> Sequence[Action] | None:
         """Try values in an episode, and return the calls that were made with the value that was called right."""
-        made: list[Action] = []
+        actions: list[Action] = []
         async with self.target.episode(task.row) as episode:
             for value in self.candidates:
-                made.append(self.teller.call(value))
-                result = await episode.call(made[-1])  # type: ignore[arg-type]
+                actions.append(self.teller.call(value))
+                result = await episode.call(actions[-1])  # type: ignore[arg-type]
                 if result.end_reason is not None:
-                    return made
+                    return actions
                 if reply(result, value) in self.teller.right:
-                    return made if self.teller.submits else [*made, with_final_text(self.end, value)]
-        return made
+                    return actions if self.teller.submits else [*actions, with_final_text(self.end, value)]
+        return actions
 
 
 async def blind_search(target: ValidationTarget, memory: Memory) -> Attempt | None:
@@ -192,12 +192,12 @@ async def _learned(
     answered: Sequence[tuple[Any, Sequence[Action]]],
 ) -> _Teller | None:
     """Return what a tool says of right values, if it says something else of wrong ones."""
-    kinds = schema.get("type") if isinstance(schema, dict) else None
-    number = kinds in ("integer", "number")
-    if kinds not in ("string", "integer", "number"):
+    type_name = schema.get("type") if isinstance(schema, dict) else None
+    number = type_name in ("integer", "number")
+    if type_name not in ("string", "integer", "number"):
         return None
-    others = _other_arguments(tool, argument, [actions for _, actions in answered])
-    if others is None:
+    arguments = _other_arguments(tool, argument, [actions for _, actions in answered])
+    if arguments is None:
         return None
     texts = [final_text(actions) or "" for _, actions in answered]
     right: set[str] = set()
@@ -213,7 +213,7 @@ async def _learned(
         )
         if false is None:
             return None
-        probe = _Teller(tool.name, argument, others, number, frozenset(), False)
+        probe = _Teller(tool.name, argument, arguments, number, frozenset(), False)
         try:
             outcomes = []
             for tried in (false, value):
@@ -228,7 +228,7 @@ async def _learned(
         submits = submits or outcomes[1].end_reason is not None
     if not right or right & wrong or len(right) > PROBED / 2:
         return None
-    return _Teller(tool.name, argument, others, number, frozenset(right), submits)
+    return _Teller(tool.name, argument, arguments, number, frozenset(right), submits)
 
 
 def _other_arguments(tool: ToolSpec, argument: str, solutions: Sequence[Sequence[Action]]) -> dict[str, Any] | None:

@@ -11,11 +11,11 @@ def final_text(actions: Sequence[Action]) -> str | None:
     """Return the text with which actions end: the final message, or the only text or number of the last call."""
     if not actions:
         return None
-    last = actions[-1]
-    if isinstance(last, Answer):
-        return last.text
-    name = _answer_argument(last)
-    return None if name is None else str(last.arguments[name])
+    final = actions[-1]
+    if isinstance(final, Answer):
+        return final.text
+    name = _answer_argument(final)
+    return None if name is None else str(final.arguments[name])
 
 
 def takes_text(action: Action) -> bool:

@@ -63,12 +63,12 @@ class Authority:
 
     def context(self, host: str) -> ssl.SSLContext:
         """Return the TLS settings of a server with this name or address."""
-        found = self._contexts.get(host)
-        if found is None:
+        context = self._contexts.get(host)
+        if context is None:
             if len(self._contexts) >= _REMEMBERED:
                 self._contexts.clear()
-            found = self._contexts[host] = self._make(host)
-        return found
+            context = self._contexts[host] = self._make(host)
+        return context
 
     def _make(self, host: str) -> ssl.SSLContext:
         key = ec.generate_private_key(ec.SECP256R1())

@@ -125,7 +125,8 @@ class HttpAnswer:
         """Return an answer that `read_cassette` has checked."""
         text = value.get("text")
         body = base64.b64decode(value.get("base64") or "") if text is None else text.encode("utf-8")
-        return cls(value["status"], value.get("reason", ""), tuple((name, one) for name, one in value["headers"]), body)
+        headers = tuple((name, text) for name, text in value["headers"])
+        return cls(value["status"], value.get("reason", ""), headers, body)
 
 
 def read_cassette(path: Path, version: str) -> list[Entry]:
@@ -147,8 +148,8 @@ def read_cassette(path: Path, version: str) -> list[Entry]:
         raise CassetteError(
             f"the cassette {path} cannot be read: {error.strerror}; record it with LUDUS_CASSETTE=record"
         ) from None
-    *lines, rest = data.split(b"\n")
-    if rest or len(lines) < 2:
+    *lines, remainder = data.split(b"\n")
+    if remainder or len(lines) < 2:
         raise CassetteError(f"the cassette {path} is cut off after {len(lines)} lines: restore it, or record it again")
     head = _parsed(_Head, lines[0], path, 1)
     if head.format != FORMAT:
@@ -160,16 +161,16 @@ def read_cassette(path: Path, version: str) -> list[Entry]:
         )
     tail = _parsed(_Tail, lines[-1], path, len(lines))
     numbered = [_entry(line, path, number) for number, line in enumerate(lines[1:-1], 2)]
-    found = [entry for entry, _ in numbered]
-    if tail.answers != len(found):
-        raise CassetteError(f"the cassette {path} has {len(found)} answers, and its last line says {tail.answers}")
+    entries = [entry for entry, _ in numbered]
+    if tail.answers != len(entries):
+        raise CassetteError(f"the cassette {path} has {len(entries)} answers, and its last line says {tail.answers}")
     if tail.sha256 is not None and tail.sha256 != _digest(lines[:-1]):
         raise CassetteError(
             f"the cassette {path} was changed after it was recorded: restore it, or, if it was changed on purpose, "
             "remove `sha256` from its last line"
         )
     _check_order(numbered, path)
-    return found
+    return entries
 
 
 def write_cassette(path: Path, version: str, entries: list[Entry]) -> None:
@@ -218,12 +219,12 @@ def _parsed(kind: type[T], line: bytes, path: Path, number: int) -> T:
             raise ValueError(f"it is longer than {_MAX_LINE >> 20} MiB")
         return kind.model_validate(json.loads(line, parse_constant=_no_constant))
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(map(str, first["loc"])) or "it"
-        why = f"{where}: {describe_invalid(first)}"
+        problem = error.errors(include_url=False)[0]
+        location = ".".join(map(str, problem["loc"])) or "it"
+        reason = f"{location}: {describe_invalid(problem)}"
     except (ValueError, RecursionError) as error:
-        why = f"it is not JSON: {error}" if not isinstance(error, RecursionError) else "it is nested too deeply"
-    raise CassetteError(f"line {number} of the cassette {path} cannot be read: {truncate(why, 300)}")
+        reason = f"it is not JSON: {error}" if not isinstance(error, RecursionError) else "it is nested too deeply"
+    raise CassetteError(f"line {number} of the cassette {path} cannot be read: {truncate(reason, 300)}")
 
 
 def _no_constant(name: str) -> None:

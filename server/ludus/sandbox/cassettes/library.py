@@ -75,21 +75,21 @@ class Library:
             CassetteError: the file cannot be written.
         """
         with self._lock:
-            found = self.find(entry.key)
-            if number < len(found):
-                return found[number]
+            entries = self.find(entry.key)
+            if number < len(entries):
+                return entries[number]
             self._add(entry)
-            wanted = len(self._entries)
-        await asyncio.shield(asyncio.to_thread(self._save, wanted))
+            count = len(self._entries)
+        await asyncio.shield(asyncio.to_thread(self._save, count))
         return entry.answer
 
     def _add(self, entry: Entry) -> None:
         self._entries.append(entry)
         self._answers.setdefault(entry.key, []).append(entry.answer)
 
-    def _save(self, wanted: int) -> None:
+    def _save(self, count: int) -> None:
         with self._saving:
-            if self._saved >= wanted:
+            if self._saved >= count:
                 return
             with self._lock:
                 entries = list(self._entries)
@@ -108,10 +108,10 @@ def open_library(settings: Cassette) -> Library:
         raise CassetteError(f"the path of a cassette must be absolute here, and {settings.path!r} is relative")
     key = (str(path), mode)
     with _opening:
-        found = _libraries.get(key)
-        if found is None or (mode == "replay" and found.seen != _stamp(path)):
-            found = _libraries[key] = Library(path, mode, settings.version)
-        return found
+        library = _libraries.get(key)
+        if library is None or (mode == "replay" and library.seen != _stamp(path)):
+            library = _libraries[key] = Library(path, mode, settings.version)
+        return library
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:
@@ -129,26 +129,26 @@ def _lock_file(path: Path) -> None:
         CassetteError: another process records it.
     """
     name = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:24]
-    place = Path(tempfile.gettempdir()) / f"ludus-cassette-{name}.lock"
-    if place in _locks:
+    lock_path = Path(tempfile.gettempdir()) / f"ludus-cassette-{name}.lock"
+    if lock_path in _locks:
         return
     try:
-        descriptor = os.open(place, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise CassetteError(f"the cassette {path} cannot be locked: {error.strerror} ({place})") from None
+        raise CassetteError(f"the cassette {path} cannot be locked: {error.strerror} ({lock_path})") from None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         os.close(descriptor)
         raise CassetteError(f"another process records the cassette {path} now: end it first") from None
-    _locks[place] = descriptor
-    atexit.register(_unlock, place)
+    _locks[lock_path] = descriptor
+    atexit.register(_unlock, lock_path)
 
 
 _locks: Final[dict[Path, int]] = {}
 
 
-def _unlock(place: Path) -> None:
+def _unlock(lock_path: Path) -> None:
     with suppress(OSError):
-        place.unlink()
-    os.close(_locks.pop(place))
+        lock_path.unlink()
+    os.close(_locks.pop(lock_path))

@@ -35,31 +35,31 @@ def http_request(
     if digest := _digest(settings, body):
         described["body"] = digest
     if settings.headers:
-        found: dict[str, list[str]] = {}
+        kept_headers: dict[str, list[str]] = {}
         for name, value in headers:
             if name.lower() in settings.headers:
-                found.setdefault(name.lower(), []).append(value)
-        described["headers"] = {name: ", ".join(values) for name, values in found.items()}
+                kept_headers.setdefault(name.lower(), []).append(value)
+        described["headers"] = {name: ", ".join(values) for name, values in kept_headers.items()}
     return {"http": described}
 
 
 def call_request(settings: Cassette, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return the description of a call by which it is found: its name and its arguments."""
     ignored = _ignored(settings, "argument")
-    kept = {key: value for key, value in arguments.items() if key not in ignored}
-    return {"call": {"name": name, "arguments": json.loads(canonical(kept))}}
+    relevant = {key: value for key, value in arguments.items() if key not in ignored}
+    return {"call": {"name": name, "arguments": json.loads(canonical(relevant))}}
 
 
 def _ignored(settings: Cassette, kind: str) -> set[str]:
-    return {one.partition(":")[2] for one in settings.ignore if one.startswith(f"{kind}:")}
+    return {part.partition(":")[2] for part in settings.ignore if part.startswith(f"{kind}:")}
 
 
 def _address(settings: Cassette, url: str) -> str:
     parts = urlsplit(url)
     ignored = _ignored(settings, "query")
     pairs = [part.partition("=") for part in parts.query.split("&") if part]
-    kept = sorted(f"{name}{sign}{value}" for name, sign, value in pairs if _spelled(name) not in ignored)
-    address = parts._replace(query="&".join(kept), fragment="")
+    relevant = sorted(f"{name}{sign}{value}" for name, sign, value in pairs if _spelled(name) not in ignored)
+    address = parts._replace(query="&".join(relevant), fragment="")
     return address.geturl()
 
 
@@ -77,6 +77,6 @@ def _digest(settings: Cassette, body: bytes) -> str:
         except (ValueError, RecursionError):
             value = None
         if isinstance(value, dict):
-            kept = {key: item for key, item in value.items() if key not in names}
-            body = json.dumps(kept, sort_keys=True, separators=(",", ":")).encode()
+            relevant = {key: item for key, item in value.items() if key not in names}
+            body = json.dumps(relevant, sort_keys=True, separators=(",", ":")).encode()
     return f"sha256:{hashlib.sha256(body).hexdigest()}"

@@ -51,10 +51,10 @@ class Tape:
 
     def again(self) -> Tape:
         """Return a tape at the same position, for a copy of what plays this one."""
-        other = Tape(self.settings, self.secrets)
-        other._taken = self._taken.copy()
-        other.failure = self.failure
-        return other
+        copy = Tape(self.settings, self.secrets)
+        copy._taken = self._taken.copy()
+        copy.failure = self.failure
+        return copy
 
     async def call(
         self, name: str, arguments: Mapping[str, Any], live: Callable[[], Awaitable[Any] | Any]
@@ -111,16 +111,16 @@ class Tape:
         key = canonical(request)
         number = self._taken[key]
         self._taken[key] += 1
-        found = self._library.find(key)
-        if number < len(found):
-            return found[number]
+        answers = self._library.find(key)
+        if number < len(answers):
+            return answers[number]
         if self._library.mode == "replay":
-            if found and self.settings.repeat:
-                return found[-1]
-            shown = key if len(key) <= _SHOWN else f"{key[:_SHOWN]}…"
+            if answers and self.settings.repeat:
+                return answers[-1]
+            short_key = key if len(key) <= _SHOWN else f"{key[:_SHOWN]}…"
             raise CassetteMiss(
-                f"the cassette {Path(self.settings.path).name} has {len(found) or 'no'} answers to {shown}, and this "
-                f"is request {number + 1} of that kind; record it with LUDUS_CASSETTE=record-missing"
+                f"the cassette {Path(self.settings.path).name} has {len(answers) or 'no'} answers to {short_key}, and "
+                f"this is request {number + 1} of that kind; record it with LUDUS_CASSETTE=record-missing"
             )
         answer = await ask()
         self._refuse_secrets((canonical(answer) + key).encode("utf-8", "surrogatepass"))
@@ -128,7 +128,8 @@ class Tape:
 
     def _refuse_secrets(self, written: bytes) -> None:
         for secret in filter(None, self.secrets):
-            if any(one.encode("utf-8", "surrogatepass") in written for one in (secret, canonical(secret)[1:-1])):
+            spellings = (secret, canonical(secret)[1:-1])
+            if any(spelling.encode("utf-8", "surrogatepass") in written for spelling in spellings):
                 raise CassetteError(
                     f"the request or its answer has a secret in it, so the cassette {Path(self.settings.path).name} "
                     "does not keep it: leave the secret out, or name the part of the request in `ignore`"

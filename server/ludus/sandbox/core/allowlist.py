@@ -71,8 +71,8 @@ def parse_destination(text: str, default_port: int | None = None) -> Destination
     if number is None:
         raise ValueError("it has no port")
     if host.startswith("["):
-        found = _plain(ipaddress.IPv6Address(host[1:-1]))
-        return Destination(str(found), number, found)
+        ipv6 = _plain(ipaddress.IPv6Address(host[1:-1]))
+        return Destination(str(ipv6), number, ipv6)
     name = _name(host)
     if _NUMBER.fullmatch(name.rpartition(".")[2]):
         address = ipaddress.IPv4Address(name)
@@ -82,10 +82,10 @@ def parse_destination(text: str, default_port: int | None = None) -> Destination
 
 def _split_port(text: str) -> tuple[str, str | None]:
     if text.startswith("["):
-        host, bracket, rest = text.partition("]")
-        if not bracket or (rest and not rest.startswith(":")) or "%" in host:
+        host, bracket, suffix = text.partition("]")
+        if not bracket or (suffix and not suffix.startswith(":")) or "%" in host:
             raise ValueError("it is not an address in brackets")
-        return f"{host}]", rest[1:] if rest else None
+        return f"{host}]", suffix[1:] if suffix else None
     host, colon, port = text.partition(":")
     return host, port if colon else None
 
@@ -137,11 +137,11 @@ class Allowlist:
     def __init__(self, entries: Sequence[str]) -> None:
         self._rules = tuple(map(_rule, entries))
 
-    def names(self, wanted: Destination) -> bool:
+    def names(self, destination: Destination) -> bool:
         """Return whether the list contains this destination."""
-        if wanted.address is not None:
-            return self.holds(wanted.address, wanted.port)
-        return any(rule.covers(wanted.host, wanted.port) for rule in self._rules)
+        if destination.address is not None:
+            return self.holds(destination.address, destination.port)
+        return any(rule.covers(destination.host, destination.port) for rule in self._rules)
 
     def holds(self, address: Address, port: int) -> bool:
         """Return whether the list contains this address, or a network that includes it."""
@@ -149,9 +149,9 @@ class Allowlist:
 
     def mentions(self, host: str) -> bool:
         """Return whether the list contains this name or address, at any port."""
-        wanted = parse_destination(host, 1)
+        destination = parse_destination(host, 1)
         return any(
-            rule.name == host or (wanted.address is not None and rule.holds(wanted.address, min(rule.ports)))
+            rule.name == host or (destination.address is not None and rule.holds(destination.address, min(rule.ports)))
             for rule in self._rules
         )
 
@@ -166,10 +166,10 @@ def _rule(entry: str) -> _Rule:
             return _Rule(ports, network=ipaddress.ip_network(host))
         if host.startswith("*."):
             return _Rule(ports, _name(host[2:]), below=True)
-        wanted = parse_destination(host, 1)
-        if wanted.address is not None:
-            return _Rule(ports, network=ipaddress.ip_network(wanted.address))
-        return _Rule(ports, wanted.host)
+        destination = parse_destination(host, 1)
+        if destination.address is not None:
+            return _Rule(ports, network=ipaddress.ip_network(destination.address))
+        return _Rule(ports, destination.host)
     except ValueError as error:
         raise ValueError(
             f"{entry!r} is not an entry of an allowlist: {error}; entries are like pypi.org, *.example.org:8443, "
@@ -209,8 +209,8 @@ def proxy_variables(address: str, allowed: Allowlist) -> dict[str, str]:
         allowed: loopback hosts on this list are reached through the proxy, too.
     """
     variables: dict[str, str] = {}
-    own = [host for host in ("localhost", "127.0.0.1", "[::1]") if not allowed.mentions(host)]
+    local_hosts = [host for host in ("localhost", "127.0.0.1", "[::1]") if not allowed.mentions(host)]
     for name in ("http_proxy", "https_proxy", "all_proxy"):
         variables[name] = variables[name.upper()] = f"http://{address}"
-    variables["no_proxy"] = variables["NO_PROXY"] = ",".join(own).replace("[::1]", "::1")
+    variables["no_proxy"] = variables["NO_PROXY"] = ",".join(local_hosts).replace("[::1]", "::1")
     return variables

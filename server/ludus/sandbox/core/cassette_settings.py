@@ -58,9 +58,11 @@ class Cassette(BaseModel):
     @field_validator("ignore")
     @classmethod
     def _check_ignored(cls, ignore: tuple[str, ...]) -> tuple[str, ...]:
-        for one in ignore:
-            if not _IGNORED.fullmatch(one):
-                raise ValueError(f"{one!r} is no part of a request: write query:NAME, body, body:NAME or argument:NAME")
+        for part in ignore:
+            if not _IGNORED.fullmatch(part):
+                raise ValueError(
+                    f"{part!r} is no part of a request: write query:NAME, body, body:NAME or argument:NAME"
+                )
         return ignore
 
     @field_validator("headers")

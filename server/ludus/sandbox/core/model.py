@@ -143,9 +143,9 @@ class SandboxSettings(BaseModel):
     @field_validator("links")
     @classmethod
     def _check_links(cls, links: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
-        for place, inside in links:
-            if not _TOP_LEVEL.fullmatch(place) or place[1:] in _OWN_DIRECTORIES:
-                raise ValueError(f"{place!r} is not the path of a directory such as /app, or belongs to the system")
+        for path, inside in links:
+            if not _TOP_LEVEL.fullmatch(path) or path[1:] in _OWN_DIRECTORIES:
+                raise ValueError(f"{path!r} is not the path of a directory such as /app, or belongs to the system")
             if not inside or any(part in ("", ".", "..") for part in inside.split("/")):
                 raise ValueError(f"{inside!r} is not a path in the work directory, such as `app`")
         return links

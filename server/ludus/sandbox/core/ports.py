@@ -101,10 +101,10 @@ class Port:
                         break
                 return PortResponse(response.status, response.headers, bytes(data[:limit]), len(data) > limit)
         except TimeoutError:
-            why = f"did not answer within {seconds:g} s"
+            reason = f"did not answer within {seconds:g} s"
         except aiohttp.ClientError as error:
-            why = f"did not answer with HTTP: {error or type(error).__name__}"
-        raise SandboxPortClosed(f"port {self.number} of the sandbox {why}")
+            reason = f"did not answer with HTTP: {error or type(error).__name__}"
+        raise SandboxPortClosed(f"port {self.number} of the sandbox {reason}")
 
     async def get(self, path: str, **about: Any) -> PortResponse:
         """Send a GET request; see `request`."""

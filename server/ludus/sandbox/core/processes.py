@@ -114,9 +114,9 @@ class OutputStream:
             raise ValueError(f"limit must be 1 to {WINDOW:,} bytes, not {limit:,}")
         searched = 0
         while True:
-            found = self._data.find(b"\n", searched)
-            if 0 <= found < limit:
-                return self._take(found + 1)
+            end = self._data.find(b"\n", searched)
+            if 0 <= end < limit:
+                return self._take(end + 1)
             if len(self._data) >= limit or self._eof:
                 return self._take(min(limit, len(self._data)))
             searched = len(self._data)
@@ -154,9 +154,9 @@ class OutputStream:
         return data
 
     def _grant(self) -> None:
-        taken, self._taken = self._taken, 0
+        size, self._taken = self._taken, 0
         if not self._eof:
-            self._link.grant(self._number, taken)
+            self._link.grant(self._number, size)
 
     def receive(self, data: bytes) -> None:
         """Add output that has arrived."""

@@ -59,29 +59,29 @@ def save_files(folder: int, disk: int) -> Snapshot | None:
     return Snapshot(data.getvalue())
 
 
-def end_tree(first: int | None, marked: str) -> None:
+def end_tree(root: int | None, marked: str) -> None:
     """End the processes of a sandbox that has no process namespace; block until they are gone, 10 s at most.
 
     Args:
-        first: the first process, which is ended with all of its descendants; None if it has ended.
+        root: the first process, which is ended with all of its descendants; None if it has ended.
         marked: a text in the environment of the sandbox's processes, by which those that lost their parents are found.
     """
     deadline = time.monotonic() + _END_SECONDS
     while time.monotonic() < deadline:
-        found: set[int] = set()
-        while more := _tree(first, marked.encode()) - found:
+        pids: set[int] = set()
+        while more := _tree(root, marked.encode()) - pids:
             # Stop all of them first, so that none starts another process while they are ended.
             _signal(more, signal.SIGSTOP)
-            found |= more
-        if not found:
+            pids |= more
+        if not pids:
             return
-        _signal(found, signal.SIGKILL)
+        _signal(pids, signal.SIGKILL)
         time.sleep(_ROUND_SECONDS)
 
 
-def _tree(first: int | None, marked: bytes) -> set[int]:
+def _tree(root: int | None, marked: bytes) -> set[int]:
     below: dict[int, list[int]] = {}
-    found: set[int] = set()
+    pids: set[int] = set()
     for name in os.listdir("/proc"):
         if name.isdigit() and int(name) != os.getpid():
             try:
@@ -92,17 +92,17 @@ def _tree(first: int | None, marked: bytes) -> set[int]:
                 below.setdefault(int(parent), []).append(int(name))
                 with open(f"/proc/{name}/environ", "rb") as file:
                     if marked in file.read():
-                        found.add(int(name))
+                        pids.add(int(name))
             except OSError:
                 continue
-    waiting = [] if first is None else [first]
+    waiting = [] if root is None else [root]
     while waiting:
         children = below.get(waiting.pop(), [])
-        found.update(children)
+        pids.update(children)
         waiting += children
-    if first is not None and any(first in children for children in below.values()):
-        found.add(first)
-    return found
+    if root is not None and any(root in children for children in below.values()):
+        pids.add(root)
+    return pids
 
 
 def _signal(processes: set[int], number: signal.Signals) -> None:

@@ -82,8 +82,8 @@ def kill_stale_processes() -> None:
         except OSError:
             continue
         owner = words[-1].decode("utf-8", "replace")
-        ours = any(b"ludus.sandbox.inside" in word for word in words)
-        if not ours or is_alive(owner):
+        is_runner = any(b"ludus.sandbox.inside" in word for word in words)
+        if not is_runner or is_alive(owner):
             continue
         try:
             shared = os.stat(entry / "ns/pid").st_ino == _NAMESPACE
@@ -97,10 +97,10 @@ def kill_stale_processes() -> None:
 
 def remove_left_behind() -> None:
     """Remove the temporary directories of servers that no longer run; each name starts with its owner's name."""
-    for left in Path(tempfile.gettempdir()).glob("ludus-*-*-*-*"):
-        if left.is_dir() and not left.is_symlink() and not is_alive(left.name.rpartition("-")[0]):
+    for folder in Path(tempfile.gettempdir()).glob("ludus-*-*-*-*"):
+        if folder.is_dir() and not folder.is_symlink() and not is_alive(folder.name.rpartition("-")[0]):
             try:
-                clear(str(left))
-                left.rmdir()
+                clear(str(folder))
+                folder.rmdir()
             except OSError as error:
                 log.warning("removing what a stopped server left behind failed: %s", error)

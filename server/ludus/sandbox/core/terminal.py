@@ -159,10 +159,10 @@ class Terminal:
         Raises:
             SandboxFailed: as in `write`.
         """
-        wanted = re.compile(" *\n".join(map(re.escape, text.split("\n"))))
+        pattern = re.compile(" *\n".join(map(re.escape, text.split("\n"))))
         width = self._emulator.columns
         return await self._draw_until(
-            lambda shown: wanted.search("\n".join(line.ljust(width) for line in shown.lines)) is not None,
+            lambda screen: pattern.search("\n".join(line.ljust(width) for line in screen.lines)) is not None,
             seconds, seconds,
         )  # fmt: skip
 
@@ -182,12 +182,12 @@ class Terminal:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
         while True:
-            shown = self._shown()
-            left = deadline - loop.time()
-            if left <= 0 or self.process.stdout.at_end or is_enough(shown):
-                return shown
+            screen = self._shown()
+            remaining = deadline - loop.time()
+            if remaining <= 0 or self.process.stdout.at_end or is_enough(screen):
+                return screen
             try:
-                async with asyncio.timeout(min(quiet, left)):
+                async with asyncio.timeout(min(quiet, remaining)):
                     data = await self.process.stdout.read(_PIECE)
             except TimeoutError:
                 return self._shown()

@@ -24,7 +24,7 @@ import time
 
 from ludus.sandbox.inside import confine
 from ludus.sandbox.inside.messages import NoRoom, send
-from ludus.sandbox.inside.processes import PAGE, RUN, Account, Seen
+from ludus.sandbox.inside.processes import PAGE, RUN, Account, Usages
 from ludus.sandbox.inside.start import Streams, start, start_with_keeper
 
 TYPE_CHECKING = False
@@ -49,9 +49,9 @@ class Command:
     status: int | None
     pid: int
 
-    def __init__(self, asked: dict[str, Any], loop: Loop) -> None:
-        self.asked = asked
-        self.limits = asked["limits"]
+    def __init__(self, request: dict[str, Any], loop: Loop) -> None:
+        self.request = request
+        self.limits = request["limits"]
         self.loop = loop
         self.config = loop.config
         config = self.config
@@ -71,11 +71,11 @@ class Command:
         """Return how long the command may still run."""
         return float(self.began + self.limits["seconds"] - now)
 
-    def look(self, seen: Seen, now: float) -> str | None:
+    def look(self, usages: Usages, now: float) -> str | None:
         """Record what the processes use, and return the limit that they exceed, or None."""
         if self.seconds_left(now) <= 0:
             return "seconds"
-        self.account.note(seen, self.config["alone"])
+        self.account.note(usages, self.config["alone"])
         return self.account.exceeded(self.limits, self.keeper, self.loop.shared)
 
     def finish(self) -> None:
@@ -85,7 +85,7 @@ class Command:
     def _disk_is_full(self) -> bool:
         if not self.config["alone"]:
             return False
-        rooms = [os.statvfs(place) for place in self.config.get("disks", (self.config["home"],))]
+        rooms = [os.statvfs(path) for path in self.config.get("disks", (self.config["home"],))]
         return any(room.f_bavail * room.f_frsize < PAGE or room.f_ffree == 0 for room in rooms)
 
     def _name_quiet_limits(self) -> None:
@@ -97,9 +97,9 @@ class Command:
             named: dict[int, str] = {confine.SIGXCPU: "cpu_seconds", confine.SIGXFSZ: "file_size"}
             self.limit = named.get(os.WTERMSIG(status))
             return
-        left = {**self.limits, "memory": sys.maxsize, "processes": self.limits["processes"] - 1}
+        limits = {**self.limits, "memory": sys.maxsize, "processes": self.limits["processes"] - 1}
         self.account.note(self.loop.census.take().get(self.keeper, {}), self.config["alone"])
-        if self.account.exceeded(left, self.keeper, self.loop.shared) == "processes":
+        if self.account.exceeded(limits, self.keeper, self.loop.shared) == "processes":
             self.limit = "processes"
         elif self._disk_is_full() and not self.full:
             self.limit = "disk"
@@ -118,8 +118,8 @@ class Run(Command):
 
     limit: str | None
 
-    def __init__(self, asked: dict[str, Any], stdin: bytes, loop: Loop) -> None:
-        super().__init__(asked, loop)
+    def __init__(self, request: dict[str, Any], stdin: bytes, loop: Loop) -> None:
+        super().__init__(request, loop)
         self.stdin = memoryview(stdin)
         self.room = self.limits["output"]
         self.taken: dict[int, bytearray] = {}
@@ -132,7 +132,7 @@ class Run(Command):
         self.taken = {end: bytearray() for end in self.streams.outputs}
         self.pidfd = -1
         try:
-            self.pid = start(self.asked, self.config, self.streams)
+            self.pid = start(self.request, self.config, self.streams)
             self.pidfd = os.pidfd_open(self.pid)
         except OSError as error:
             if error.errno not in NO_ROOM or not self.loop.background:
@@ -141,7 +141,7 @@ class Run(Command):
             self.limit = NO_ROOM[error.errno]
             self.finish()
             return
-        send(self.loop.control, {"id": self.asked["id"], "more": True, "began": True})
+        send(self.loop.control, {"id": self.request["id"], "more": True, "began": True})
         for end in self.streams.outputs:
             self.loop.watch(end, select.POLLIN, self._take)
         self.loop.watch(self.pidfd, select.POLLIN, lambda _: self.finish())
@@ -183,10 +183,10 @@ class Run(Command):
                 return
             self.room -= len(part)
 
-    def look(self, seen: Seen, now: float) -> str | None:
+    def look(self, usages: Usages, now: float) -> str | None:
         """See `Command.look`."""
         self.account.others = self.loop.used_by_others() - self.others
-        return super().look(seen, now)
+        return super().look(usages, now)
 
     def finish(self) -> None:
         """End all processes of the command, read what is left of its output, and send the reply."""
@@ -208,7 +208,7 @@ class Run(Command):
         self.account.others = loop.used_by_others() - self.others
         out, err = (bytes(self.taken[end]) for end in self.streams.outputs)
         cut = [end in self.cut for end in self.streams.outputs]
-        described = {"id": self.asked["id"], "ok": True, "out": len(out), "cut": cut, **self._ending(took)}
+        described = {"id": self.request["id"], "ok": True, "out": len(out), "cut": cut, **self._ending(took)}
         send(loop.control, described, out + err)
 
 
@@ -221,10 +221,10 @@ class Background(Command):
 
     limit: str | None
 
-    def __init__(self, asked: dict[str, Any], loop: Loop, terminal: tuple[int, int] | None) -> None:
+    def __init__(self, request: dict[str, Any], loop: Loop, terminal: tuple[int, int] | None) -> None:
         self.keeper = -1
-        super().__init__(asked, loop)
-        self.number = asked["id"]
+        super().__init__(request, loop)
+        self.number = request["id"]
         self.room = self.limits["output"]
         self.stdin = bytearray()
         self.closes_input = False
@@ -232,10 +232,10 @@ class Background(Command):
         self.exited: float | None = None
         """When the first process ended; None while it runs."""
         self.streams = Streams(terminal)
-        self.window = {end: asked["window"] for end in self.streams.outputs}
+        self.window = {end: request["window"] for end in self.streams.outputs}
         """The bytes that may still be sent of each stream that is open."""
         try:
-            self.keeper, self.pid, self.pidfd, self.report = start_with_keeper(asked, self.config, self.streams)
+            self.keeper, self.pid, self.pidfd, self.report = start_with_keeper(request, self.config, self.streams)
         except OSError as error:
             self.streams.close()
             if error.errno not in NO_ROOM:
@@ -283,13 +283,13 @@ class Background(Command):
         self.loop.forget(end)  # until more is granted
 
     def _pass_on(self, end: int, part: bytes) -> None:
-        kept = part[: self.room]
-        self.room -= len(kept)
-        self.window[end] -= len(kept)
-        if len(kept) < len(part):
+        accepted = part[: self.room]
+        self.room -= len(accepted)
+        self.window[end] -= len(accepted)
+        if len(accepted) < len(part):
             self.limit = self.limit or "output"
-        if kept:
-            self._emit({"stream": self.streams.outputs.index(end)}, kept)
+        if accepted:
+            self._emit({"stream": self.streams.outputs.index(end)}, accepted)
 
     def _end_stream(self, end: int) -> None:
         self._close(end)
@@ -365,22 +365,22 @@ class Background(Command):
         self.loop.forget(pidfd)
         self.exited = time.monotonic()
 
-    def look(self, seen: Seen, now: float) -> str | None:
+    def look(self, usages: Usages, now: float) -> str | None:
         """See `Command.look`."""
         if self.exited is not None and now > self.exited + _REPORT_SECONDS:
             self.finish()
             return None
-        return super().look(seen, now)
+        return super().look(usages, now)
 
     def _hear(self, report: int) -> None:
         """Read how the command ended from its keeper; an end of file means that the keeper was killed."""
         try:
-            said = os.read(report, 64).split()
+            report_words = os.read(report, 64).split()
         except BlockingIOError:
             return
-        if said:
-            self.status = int(said[0])
-            self.account.peak = max(self.account.peak, int(said[1]) * 1024)
+        if report_words:
+            self.status = int(report_words[0])
+            self.account.peak = max(self.account.peak, int(report_words[1]) * 1024)
         self.finish()
 
     def finish(self) -> None:

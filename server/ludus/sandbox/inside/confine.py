@@ -21,10 +21,10 @@ _MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_BIND, _MNT_DETACH = 2, 4, 8, 4096, 2
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
-def _check(result: int, what: str) -> None:
+def _check(result: int, action: str) -> None:
     if result != 0:
         code = ctypes.get_errno()
-        raise OSError(code, f"{what}: {os.strerror(code)}")
+        raise OSError(code, f"{action}: {os.strerror(code)}")
 
 
 def _mount(source: str, target: str, kind: str | None, flags: int, data: str = "") -> None:
@@ -61,19 +61,19 @@ def make_disk(config: dict[str, Any]) -> None:
         _mount("/dev/full", "/dev/zero", None, _MS_BIND)
 
 
-def _bound_tcp(place: str, size: int) -> None:
+def _bound_tcp(directory: str, size: int) -> None:
     """Limit each buffer of TCP in this network namespace, where no control group counts their memory."""
-    os.mkdir(place, 0o700)
+    os.mkdir(directory, 0o700)
     try:
-        _mount("proc", place, "proc", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC)
+        _mount("proc", directory, "proc", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC)
     except OSError:
         if os.geteuid() == 0:
             raise
         return  # without root, the kernel allows no second view of /proc; the number of open files is the only bound
     for name in ("tcp_rmem", "tcp_wmem"):
-        with open(f"{place}/sys/net/ipv4/{name}", "w") as file:
+        with open(f"{directory}/sys/net/ipv4/{name}", "w") as file:
             file.write(f"4096 {size} {size}")
-    _check(_LIBC.umount2(place.encode(), _MNT_DETACH), "unmounting")
+    _check(_LIBC.umount2(directory.encode(), _MNT_DETACH), "unmounting")
 
 
 def drop_privileges(config: dict[str, Any]) -> None:

@@ -25,39 +25,39 @@ class Dials:
         self._loop = loop
         self._open: dict[int, socket] = {}
 
-    def dial(self, asked: dict[str, Any]) -> None:
+    def dial(self, request: dict[str, Any]) -> None:
         """Connect to a port of this sandbox's loopback, and send the connected socket before the reply."""
         import _socket as sockets  # importing `socket` would delay the start of every sandbox
 
         if len(self._open) >= _AT_ONCE:
-            self._refuse(asked, errno.EAGAIN)
+            self._refuse(request, errno.EAGAIN)
             return
-        one = sockets.socket(sockets.AF_INET6 if asked["six"] else sockets.AF_INET, sockets.SOCK_STREAM)
-        one.setblocking(False)
-        code = one.connect_ex(("::1" if asked["six"] else "127.0.0.1", asked["port"]))
+        connection = sockets.socket(sockets.AF_INET6 if request["six"] else sockets.AF_INET, sockets.SOCK_STREAM)
+        connection.setblocking(False)
+        code = connection.connect_ex(("::1" if request["six"] else "127.0.0.1", request["port"]))
         if code not in (0, errno.EINPROGRESS):
-            one.close()
-            self._refuse(asked, code)
+            connection.close()
+            self._refuse(request, code)
             return
-        end = one.fileno()
-        self._open[end] = one
-        self._loop.watch(end, select.POLLOUT, lambda _: self._settle(one, asked))
+        end = connection.fileno()
+        self._open[end] = connection
+        self._loop.watch(end, select.POLLOUT, lambda _: self._settle(connection, request))
         if code == 0:
-            self._settle(one, asked)
+            self._settle(connection, request)
 
-    def _settle(self, one: socket, asked: dict[str, Any]) -> None:
+    def _settle(self, connection: socket, request: dict[str, Any]) -> None:
         import _socket as sockets
 
-        end = one.fileno()
+        end = connection.fileno()
         self._loop.forget(end)
         del self._open[end]
-        code = one.getsockopt(sockets.SOL_SOCKET, sockets.SO_ERROR)
+        code = connection.getsockopt(sockets.SOL_SOCKET, sockets.SO_ERROR)
         if code == 0:
             send_descriptor(self._loop.config["passing"], end)
-            send(self._loop.control, {"id": asked["id"], "ok": True})
+            send(self._loop.control, {"id": request["id"], "ok": True})
         else:
-            self._refuse(asked, code)
-        one.close()
+            self._refuse(request, code)
+        connection.close()
 
-    def _refuse(self, asked: dict[str, Any], code: int) -> None:
-        send(self._loop.control, {"id": asked["id"], "closed": os.strerror(code)})
+    def _refuse(self, request: dict[str, Any], code: int) -> None:
+        send(self._loop.control, {"id": request["id"], "closed": os.strerror(code)})

@@ -34,21 +34,21 @@ def _walk(config: dict[str, Any], path: str, parts: list[str], *, make: bool = F
         Refused: there is no such directory, or a part is a link.
     """
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-    here = os.open(config["home"], flags)
+    folder = os.open(config["home"], flags)
     for part in parts:
         try:
             if make:
                 try:
-                    os.mkdir(part, 0o755, dir_fd=here)
+                    os.mkdir(part, 0o755, dir_fd=folder)
                 except FileExistsError:
                     pass
-            below = os.open(part, flags, dir_fd=here)
+            below = os.open(part, flags, dir_fd=folder)
         except OSError as error:
             raise Refused(_why(path, error)) from None
         finally:
-            os.close(here)
-        here = below
-    return here
+            os.close(folder)
+        folder = below
+    return folder
 
 
 def _why(path: str, error: OSError) -> str:
@@ -57,48 +57,50 @@ def _why(path: str, error: OSError) -> str:
     return f"{path!r}: {os.strerror(error.errno or 0)}"
 
 
-def read_file(config: dict[str, Any], asked: dict[str, Any], out: Outgoing) -> None:
+def read_file(config: dict[str, Any], request: dict[str, Any], out: Outgoing) -> None:
     """Write a plain file's content to `out`.
 
     Raises:
         Refused: there is no such plain file, or it is larger than the limit.
     """
-    parts = _parts(asked["path"])
+    parts = _parts(request["path"])
     if not parts:
-        raise Refused(f"{asked['path']!r} is a directory")
-    folder = _walk(config, asked["path"], parts[:-1])
+        raise Refused(f"{request['path']!r} is a directory")
+    folder = _walk(config, request["path"], parts[:-1])
     try:
         file = os.open(parts[-1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
     except OSError as error:
-        raise Refused(_why(asked["path"], error)) from None
+        raise Refused(_why(request["path"], error)) from None
     finally:
         os.close(folder)
     with open(file, "rb", buffering=0) as opened:
-        found = os.fstat(file)
-        if not stat.S_ISREG(found.st_mode):
-            raise Refused(f"{asked['path']!r} is not a plain file")
-        if found.st_size > asked["limit"]:
-            raise Refused(f"{asked['path']!r} has {found.st_size:,} bytes, more than the {asked['limit']:,} allowed")
-        left = asked["limit"]
-        while left and (data := opened.read(min(left, PIECE))):
+        status = os.fstat(file)
+        if not stat.S_ISREG(status.st_mode):
+            raise Refused(f"{request['path']!r} is not a plain file")
+        if status.st_size > request["limit"]:
+            raise Refused(
+                f"{request['path']!r} has {status.st_size:,} bytes, more than the {request['limit']:,} allowed"
+            )
+        remaining = request["limit"]
+        while remaining and (data := opened.read(min(remaining, PIECE))):
             out.write(data)
-            left -= len(data)
+            remaining -= len(data)
 
 
-def write_file(config: dict[str, Any], asked: dict[str, Any], data: Incoming) -> None:
+def write_file(config: dict[str, Any], request: dict[str, Any], data: Incoming) -> None:
     """Replace a file by a new one, so that other hard links to the old file keep its content.
 
     Raises:
         Refused: the path leads through a link, or the file cannot be written.
     """
-    parts = _parts(asked["path"])
+    parts = _parts(request["path"])
     if not parts:
-        raise Refused(f"{asked['path']!r} is a directory")
-    folder = _walk(config, asked["path"], parts[:-1], make=True)
+        raise Refused(f"{request['path']!r} is a directory")
+    folder = _walk(config, request["path"], parts[:-1], make=True)
     temporary = f".ludus-{os.getpid()}-{time.monotonic_ns()}"
     try:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        file = os.open(temporary, flags, 0o755 if asked["executable"] else 0o644, dir_fd=folder)
+        file = os.open(temporary, flags, 0o755 if request["executable"] else 0o644, dir_fd=folder)
         try:
             with open(file, "wb", buffering=0) as opened:
                 while view := memoryview(data.read(PIECE)):
@@ -109,34 +111,34 @@ def write_file(config: dict[str, Any], asked: dict[str, Any], data: Incoming) ->
             os.unlink(temporary, dir_fd=folder)
             raise
     except OSError as error:
-        raise Refused(_why(asked["path"], error)) from None
+        raise Refused(_why(request["path"], error)) from None
     finally:
         os.close(folder)
 
 
-def list_files(config: dict[str, Any], asked: dict[str, Any]) -> list[dict[str, Any]]:
+def list_files(config: dict[str, Any], request: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the entries of a directory, sorted by name.
 
     Raises:
         Refused: there is no such directory, or it has more than `MAX_ENTRIES`.
     """
-    folder = _walk(config, asked["path"], _parts(asked["path"]))
+    folder = _walk(config, request["path"], _parts(request["path"]))
     try:
-        found: list[dict[str, Any]] = []
+        listing: list[dict[str, Any]] = []
         with os.scandir(folder) as entries:
             for entry in entries:
-                if len(found) >= MAX_ENTRIES:
-                    raise Refused(f"{asked['path']!r} has more than {MAX_ENTRIES:,} entries")
+                if len(listing) >= MAX_ENTRIES:
+                    raise Refused(f"{request['path']!r} has more than {MAX_ENTRIES:,} entries")
                 try:
                     about = entry.stat(follow_symlinks=False)
                 except FileNotFoundError:  # a background command has removed it meanwhile
                     continue
-                found.append({
+                listing.append({
                     "name": entry.name, "kind": _KINDS.get(stat.S_IFMT(about.st_mode), "other"),
                     "size": about.st_size,
                     "executable": stat.S_ISREG(about.st_mode) and bool(about.st_mode & 0o100),
                 })  # fmt: skip
-        return sorted(found, key=lambda one: str(one["name"]))
+        return sorted(listing, key=lambda entry: str(entry["name"]))
     finally:
         os.close(folder)
 
@@ -150,12 +152,12 @@ def snapshot(config: dict[str, Any], out: Any) -> None:
     import tarfile  # imported here because few sandboxes need it and it would delay the start of all
 
     room = config["disk"]["bytes"]
-    left = ["."]
+    waiting = ["."]
     closed: list[tuple[str, int]] = []
     try:
         with tarfile.open(fileobj=out, mode="w|", bufsize=PIECE, format=tarfile.PAX_FORMAT) as tar:
-            while left:
-                name = left.pop()
+            while waiting:
+                name = waiting.pop()
                 path = os.path.join(config["home"], name)
                 try:
                     member = tar.gettarinfo(path, name)
@@ -176,7 +178,7 @@ def snapshot(config: dict[str, Any], out: Any) -> None:
                     continue
                 tar.addfile(member)
                 if member.isdir():
-                    left += [os.path.join(name, inner) for inner in sorted(os.listdir(path), reverse=True)]
+                    waiting += [os.path.join(name, inner) for inner in sorted(os.listdir(path), reverse=True)]
     finally:
         for path, mode in reversed(closed):
             os.chmod(path, mode)
@@ -188,7 +190,7 @@ def restore(config: dict[str, Any], data: Any) -> None:
 
     # Not the filter "data", which refuses links that lead outside: here they cannot leave the sandbox. Filters exist
     # since Python 3.11.4.
-    how: dict[str, Any] = {"filter": "tar"} if hasattr(tarfile, "tar_filter") else {}
+    options: dict[str, Any] = {"filter": "tar"} if hasattr(tarfile, "tar_filter") else {}
     home = config["home"]
     clear(home)
     modes: dict[str, int] = {}
@@ -198,7 +200,7 @@ def restore(config: dict[str, Any], data: Any) -> None:
             if member.isdir():
                 modes[member.name] = member.mode & 0o755
                 member.mode = 0o700
-            tar.extract(member, home, numeric_owner=True, **how)
+            tar.extract(member, home, numeric_owner=True, **options)
     # Set modes last: files cannot be written into a directory that is not writable.
     for name, mode in reversed(modes.items()):
         os.chmod(os.path.join(home, name), mode)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, Protocol
 
-    from ludus.sandbox.inside.processes import Account, Seen
+    from ludus.sandbox.inside.processes import Account, Usages
 
     class Command(Protocol):
         """A command that runs."""
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         began: float
         limit: str | None
 
-        def look(self, seen: Seen, now: float) -> str | None:
+        def look(self, usages: Usages, now: float) -> str | None:
             """Record what the processes use, and return the limit that they exceed, or None."""
 
         def finish(self) -> None:
@@ -154,9 +154,9 @@ class Loop:
         """Return the CPU seconds that background commands have used so far."""
         living = [job for job in self.background.values() if not job.ended]
         if living:
-            seen = self.census.take()
+            usages = self.census.take()
             for job in living:
-                job.account.note(seen.get(job.keeper, {}), self.config["alone"])
+                job.account.note(usages.get(job.keeper, {}), self.config["alone"])
         return self._dismissed + sum(job.account.cpu() for job in living)
 
     def reap(self, wait: bool) -> None:
@@ -197,15 +197,15 @@ class Loop:
 
     def _look(self) -> None:
         began = time.monotonic()
-        seen = self.census.take()
+        usages = self.census.take()
         exceeded = []
-        for one in self._commands():
-            limit = one.look(seen.get(one.keeper, {}), began)
+        for command in self._commands():
+            limit = command.look(usages.get(command.keeper, {}), began)
             if limit is not None:
-                exceeded.append((one, limit))
-        for one, limit in exceeded or self._exceeded_together():
-            one.limit = one.limit or limit
-            one.finish()
+                exceeded.append((command, limit))
+        for command, limit in exceeded or self._exceeded_together():
+            command.limit = command.limit or limit
+            command.finish()
         self._set_pause(began)
 
     def _exceeded_together(self) -> list[tuple[Command, str]]:
@@ -220,12 +220,12 @@ class Loop:
         if counts_sockets:  # the kernel may hold as much for each of them, and no process's memory counts it
             memory += max(0, socket_memory(self.config["tcp"]) - self._sockets)
         if memory > self.config["memory"]:
-            held = {
+            shared_memory = {
                 command: command.account.count_sockets() * SOCKET_BYTES if counts_sockets else 0 for command in commands
             }
-            return [(max(commands, key=lambda one: one.account.memory + held[one]), "memory")]
+            return [(max(commands, key=lambda command: command.account.memory + shared_memory[command]), "memory")]
         if sum(command.account.tasks for command in commands) > self.config["processes"]:
-            return [(max(commands, key=lambda one: one.account.tasks), "processes")]
+            return [(max(commands, key=lambda command: command.account.tasks), "processes")]
         return []
 
     def _set_pause(self, began: float) -> None:

@@ -45,13 +45,13 @@ class Incoming:
     def read(self, size: int) -> bytes:
         """Return the next `size` bytes, or as many as are left."""
         parts = []
-        wanted = min(size, self._left)
-        while wanted:
-            part = os.read(self._control, min(wanted, PIECE))
+        remaining = min(size, self._left)
+        while remaining:
+            part = os.read(self._control, min(remaining, PIECE))
             if not part:
                 raise ConnectionError
             parts.append(part)
-            wanted -= len(part)
+            remaining -= len(part)
             self._left -= len(part)
         return b"".join(parts)
 
@@ -107,19 +107,19 @@ def receive_descriptors(passing: int, count: int) -> list[int]:
         _, messages, _, _ = outer.recvmsg(1, sockets.CMSG_SPACE(4 * count))
     finally:
         outer.detach()
-    found = [int(one) for _, _, data in messages for one in struct.unpack(f"{len(data) // 4}i", data)]
-    for end in found:
+    descriptors = [int(end) for _, _, data in messages for end in struct.unpack(f"{len(data) // 4}i", data)]
+    for end in descriptors:
         os.set_inheritable(end, False)
-    return found
+    return descriptors
 
 
 def open_passing(path: str) -> int:
     """Connect to the server's Unix socket for descriptors, and return the connection."""
     import _socket as sockets
 
-    one = sockets.socket(sockets.AF_UNIX, sockets.SOCK_STREAM)
-    one.connect(path)
-    return one.detach()
+    connection = sockets.socket(sockets.AF_UNIX, sockets.SOCK_STREAM)
+    connection.connect(path)
+    return connection.detach()
 
 
 def send_descriptor(passing: int, descriptor: int) -> None:

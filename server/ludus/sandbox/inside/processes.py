@@ -57,7 +57,7 @@ class Usage:
         """Its resident bytes."""
 
 
-Seen = dict[tuple[int, int], Usage]
+Usages = dict[tuple[int, int], Usage]
 """Processes by their id and the time when they began."""
 
 
@@ -76,24 +76,24 @@ class Census:
         """Whether a `run` is in progress."""
         self._reap = reap
 
-    def take(self) -> dict[int, Seen]:
+    def take(self) -> dict[int, Usages]:
         """Return the processes of each keeper, the keeper included, and those of no keeper under `RUN`."""
         return self._assign()[0]
 
-    def _assign(self) -> tuple[dict[int, Seen], bool]:
+    def _assign(self) -> tuple[dict[int, Usages], bool]:
         """Return the same, and whether every process could be assigned; one is unclear while its parent is ending."""
         me = os.getpid()
-        found = {pid: one for pid in _numbers("/proc") if pid != me and (one := usage(pid)) is not None}
+        living = {pid: process for pid in _numbers("/proc") if pid != me and (process := usage(pid)) is not None}
         owners: dict[int, int | None] = {me: RUN, **{pid: pid for pid in self.keepers}}
         clear = True
-        seen: dict[int, Seen] = {RUN: {}, **{keeper: {} for keeper in self.keepers}}
-        for pid, one in found.items():
-            owner = _owner(pid, found, owners)
+        usages: dict[int, Usages] = {RUN: {}, **{keeper: {} for keeper in self.keepers}}
+        for pid, process in living.items():
+            owner = _owner(pid, living, owners)
             if owner is not None:
-                seen[owner][pid, one.began] = one
+                usages[owner][pid, process.began] = process
             elif self.alone:
                 clear = False
-        return seen, clear
+        return usages, clear
 
     def end(self, owner: int) -> None:
         """End all processes of one command, its keeper last, and return when none is left."""
@@ -102,15 +102,15 @@ class Census:
             return
         deadline = time.monotonic() + _PERSIST_SECONDS
         while True:
-            left = False
+            any_alive = False
             for number in (confine.SIGSTOP, confine.SIGKILL):
-                seen, clear = self._assign()
-                for (pid, _), one in seen.get(owner, {}).items():
-                    if not one.ended and pid != owner:
-                        left = True
+                usages, clear = self._assign()
+                for (pid, _), process in usages.get(owner, {}).items():
+                    if not process.ended and pid != owner:
+                        any_alive = True
                         _signal(pid, number)
             self._reap(False)
-            if not left and clear:
+            if not any_alive and clear:
                 break
             if self.alone and time.monotonic() >= deadline:
                 self._end_all()
@@ -130,10 +130,10 @@ class Census:
         paused: list[int] = []
         deadline = time.monotonic() + _PERSIST_SECONDS
         while True:
-            seen, clear = self._assign()
+            usages, clear = self._assign()
             new = [
-                pid for owner, group in seen.items() for (pid, _), one in group.items()
-                if pid != owner and not one.ended and not one.stopped
+                pid for owner, group in usages.items() for (pid, _), process in group.items()
+                if pid != owner and not process.ended and not process.stopped
             ]  # fmt: skip
             if not new and clear:
                 return paused
@@ -165,16 +165,16 @@ def _signal(pid: int, number: int) -> None:
         pass
 
 
-def _owner(pid: int, found: dict[int, Usage], owners: dict[int, int | None]) -> int | None:
+def _owner(pid: int, living: dict[int, Usage], owners: dict[int, int | None]) -> int | None:
     """Return the command that a process belongs to; None if one of its ancestors is not among those found."""
     path = []
     while pid not in owners:
-        one = found.get(pid)
-        if one is None:
+        process = living.get(pid)
+        if process is None:
             owners[pid] = None
             break
         path.append(pid)
-        pid = one.parent
+        pid = process.parent
     for below in path:
         owners[below] = owners[pid]
     return owners[pid]
@@ -201,7 +201,7 @@ class Account:
         """CPU time of processes that were waited for."""
         self.others = 0.0
         """The part of the control group's CPU time that other commands used."""
-        self._seen: Seen = {}
+        self._usages: Usages = {}
         self._gone = self._passed_on = 0.0
         """CPU time of disappeared processes when last seen, and the part that living parents took over by waiting."""
 
@@ -220,19 +220,19 @@ class Account:
         """
         if self._meter >= 0:
             return max(0.0, self._metered() - self._before - self.others)
-        living = sum(one.own + one.children for one in self._seen.values())
+        living = sum(process.own + process.children for process in self._usages.values())
         return self.waited + living + max(0.0, self._gone - self._passed_on - self.waited)
 
-    def note(self, seen: Seen, alone: bool) -> None:
+    def note(self, usages: Usages, alone: bool) -> None:
         """Record the living processes, and the CPU time of those that disappeared since the last call."""
-        for key, before in self._seen.items():
-            # Without a namespace, a process that is just getting a new parent can be missing from `seen`.
-            if alone and key not in seen:
+        for key, before in self._usages.items():
+            # Without a namespace, a process that is just getting a new parent can be missing from `usages`.
+            if alone and key not in usages:
                 self._gone += before.own + before.children
-        for key, now in seen.items():
-            known = self._seen.get(key)
-            self._passed_on += now.children - (known.children if known else 0.0)
-        self._seen = seen
+        for key, now in usages.items():
+            previous = self._usages.get(key)
+            self._passed_on += now.children - (previous.children if previous else 0.0)
+        self._usages = usages
 
     def exceeded(self, limits: dict[str, Any], keeper: int, shared: bool) -> str | None:
         """Return the limit that the processes of the last `note` together exceed, or None.
@@ -242,17 +242,16 @@ class Account:
             keeper: the keeper among the processes, which counts toward neither memory nor processes.
             shared: whether other commands run, so that it is not clear whose a socket is.
         """
-        own = {pid: one for (pid, _), one in self._seen.items() if pid != keeper}
-        memory = sum(one.memory for one in own.values())
+        counted = {pid: process for (pid, _), process in self._usages.items() if pid != keeper}
+        memory = sum(process.memory for process in counted.values())
         if memory > limits["memory"]:
             memory = self.count_shared_pages_once(keeper)
-        if (
-            self._counts_sockets and not shared
-        ):  # the kernel may hold as much for each socket, and no process's memory counts it
+        # The kernel may hold as much for each socket, and no process's memory counts it.
+        if self._counts_sockets and not shared:
             memory += max(0, socket_memory(self._tcp) - self._sockets)
         self.memory = memory
         self.peak = max(self.peak, memory)
-        self.tasks = sum(one.tasks for one in own.values())
+        self.tasks = sum(process.tasks for process in counted.values())
         if memory > limits["memory"]:
             return "memory"
         if self.tasks > limits["processes"]:
@@ -261,12 +260,12 @@ class Account:
 
     def count_shared_pages_once(self, keeper: int) -> int:
         """Compute `memory` again, with proportional shares: the sum of the processes counts shared pages repeatedly."""
-        self.memory = sum(_proportional(pid, one) for (pid, _), one in self._seen.items() if pid != keeper)
+        self.memory = sum(_proportional(pid, process) for (pid, _), process in self._usages.items() if pid != keeper)
         return self.memory
 
     def count_sockets(self) -> int:
         """Return how many sockets the processes of the last `note` hold; one that hides them counts as many."""
-        return sum(_sockets_of(pid) for pid, _ in self._seen)
+        return sum(_sockets_of(pid) for pid, _ in self._usages)
 
 
 def _sockets_of(pid: int) -> int:
@@ -276,13 +275,13 @@ def _sockets_of(pid: int) -> int:
         return 0
     except PermissionError:
         return _MANY
-    found = 0
+    count = 0
     for end in ends:
         try:
-            found += os.readlink(f"/proc/{pid}/fd/{end}").startswith("socket:")
+            count += os.readlink(f"/proc/{pid}/fd/{end}").startswith("socket:")
         except OSError:
             continue
-    return found
+    return count
 
 
 def socket_memory(tcp: bool) -> int:
@@ -291,14 +290,15 @@ def socket_memory(tcp: bool) -> int:
     A TCP socket may hold more than a local one, so what waits in its queues is added.
     """
     with open("/proc/self/net/sockstat", "rb") as file:
-        held = int(file.readline().split()[2]) * SOCKET_BYTES
+        memory = int(file.readline().split()[2]) * SOCKET_BYTES
     for name in ("tcp", "tcp6") if tcp else ():
         try:
             with open(f"/proc/self/net/{name}", "rb") as file:
-                held += sum(sum(int(size, 16) for size in line.split()[4].split(b":")) for line in file.readlines()[1:])
+                for line in file.readlines()[1:]:
+                    memory += sum(int(size, 16) for size in line.split()[4].split(b":"))
         except FileNotFoundError:
             continue
-    return held
+    return memory
 
 
 def usage(pid: int) -> Usage | None:
@@ -306,21 +306,21 @@ def usage(pid: int) -> Usage | None:
     fields = _fields(str(pid))
     if fields is None:
         return None
-    one = Usage(fields)
-    if one.ended and one.tasks > 1:
+    process = Usage(fields)
+    if process.ended and process.tasks > 1:
         threads = _threads(pid)
-        one.memory = max((thread.memory for thread in threads), default=0)
-        one.ended = all(thread.ended for thread in threads)
-    return one
+        process.memory = max((thread.memory for thread in threads), default=0)
+        process.ended = all(thread.ended for thread in threads)
+    return process
 
 
 def _numbers(path: str) -> list[int]:
     return [int(name) for name in os.listdir(path) if name.isdigit()]
 
 
-def _fields(place: str) -> list[bytes] | None:
+def _fields(process: str) -> list[bytes] | None:
     try:
-        with open(f"/proc/{place}/stat", "rb") as file:
+        with open(f"/proc/{process}/stat", "rb") as file:
             return file.read().rpartition(b")")[2].split()
     except OSError:
         return None
@@ -335,7 +335,7 @@ def _threads(pid: int) -> list[Usage]:
     return [Usage(fields) for thread in threads if (fields := _fields(f"{pid}/task/{thread}")) is not None]
 
 
-def _proportional(pid: int, one: Usage) -> int:
+def _proportional(pid: int, process: Usage) -> int:
     """Return the resident bytes of a process, with its proportional share of pages that it shares with others."""
     try:
         with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
@@ -344,4 +344,4 @@ def _proportional(pid: int, one: Usage) -> int:
                     return int(line.split()[1]) * 1024
     except OSError:
         pass
-    return one.memory
+    return process.memory

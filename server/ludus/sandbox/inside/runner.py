@@ -59,56 +59,56 @@ class Runner:
         if message is None:
             self.loop.open = False
             return
-        asked, blob = message
+        request, blob = message
         try:
-            if "job" in asked:
-                self._tend(asked, blob)
+            if "job" in request:
+                self._tend(request, blob)
             else:
-                self._answer(asked, blob)
+                self._answer(request, blob)
         except Refused as error:
-            self._reply(asked, error=str(error))
+            self._reply(request, error=str(error))
         except NoRoom as error:
-            self._reply(asked, limit=str(error))
+            self._reply(request, limit=str(error))
         except Exception as error:
             key = "error" if isinstance(error, OSError) and error.errno in OF_FILES else "failed"
-            self._reply(asked, **{key: f"{type(error).__name__}: {error}"})
+            self._reply(request, **{key: f"{type(error).__name__}: {error}"})
         blob.skip()
 
-    def _reply(self, asked: dict[str, Any], **reply: Any) -> None:
-        send(self._control, {"id": asked.get("id", 0), **reply})
+    def _reply(self, request: dict[str, Any], **reply: Any) -> None:
+        send(self._control, {"id": request.get("id", 0), **reply})
 
-    def _answer(self, asked: dict[str, Any], blob: Incoming) -> None:
+    def _answer(self, request: dict[str, Any], blob: Incoming) -> None:
         """Carry out one request.
 
         Raises:
             Refused: it cannot be carried out.
         """
-        op, config = asked["op"], self._config
+        op, config = request["op"], self._config
         if op == "cancel":
             if self.loop.run is not None:
                 self.loop.run.finish()
             return
         if op == "meter":
             config["meter"] = receive_descriptors(config["passing"], 1)[0]
-            self._reply(asked, ok=True)
+            self._reply(request, ok=True)
             return
         os.chmod(config["home"], 0o700)
-        outgoing = Outgoing(self._control, asked["id"])
+        outgoing = Outgoing(self._control, request["id"])
         if op == "run":
-            self._check_folder(asked)
-            self.loop.begin(Run(asked, blob.rest(), self.loop))
+            self._check_folder(request)
+            self.loop.begin(Run(request, blob.rest(), self.loop))
             return
         if op == "spawn":
-            self._spawn(asked)
+            self._spawn(request)
         elif op == "connect":
-            self._dials.dial(asked)
+            self._dials.dial(request)
             return
         elif op == "read":
-            files.read_file(config, asked, outgoing)
+            files.read_file(config, request, outgoing)
         elif op == "write":
-            files.write_file(config, asked, blob)
+            files.write_file(config, request, blob)
         elif op == "list":
-            self._reply(asked, ok=True, entries=files.list_files(config, asked))
+            self._reply(request, ok=True, entries=files.list_files(config, request))
             return
         elif op in ("snapshot", "restore"):
             # Paused, so that the copy is of one moment, and no path can change between a check and its use.
@@ -122,18 +122,18 @@ class Runner:
                 self.loop.census.resume(paused)
         else:
             raise Refused(f"unknown operation {op!r}")
-        self._reply(asked, ok=True)
+        self._reply(request, ok=True)
 
-    def _check_folder(self, asked: dict[str, Any]) -> None:
-        if not os.path.isdir(absolute(self._config, asked["cwd"])):
-            raise Refused(f"there is no directory {asked['cwd']!r}")
+    def _check_folder(self, request: dict[str, Any]) -> None:
+        if not os.path.isdir(absolute(self._config, request["cwd"])):
+            raise Refused(f"there is no directory {request['cwd']!r}")
 
-    def _spawn(self, asked: dict[str, Any]) -> None:
-        terminal, size = None, asked["terminal"]
+    def _spawn(self, request: dict[str, Any]) -> None:
+        terminal, size = None, request["terminal"]
         if size is not None:
             terminal = open_terminal() if self._config["terminals"] else self._receive_terminal()
         try:
-            self._check_folder(asked)
+            self._check_folder(request)
             if terminal is not None and size is not None:
                 set_size(terminal[0], *size)
         except BaseException:
@@ -141,26 +141,26 @@ class Runner:
                 for end in terminal:
                     os.close(end)
             raise
-        self.loop.add(Background(asked, self.loop, terminal))
+        self.loop.add(Background(request, self.loop, terminal))
 
     def _receive_terminal(self) -> tuple[int, int]:
         """Receive a terminal of the machine from the server, where the sandbox has none of its own."""
         master, slave = receive_descriptors(self._config["passing"], 2)
         return master, slave
 
-    def _tend(self, asked: dict[str, Any], blob: Incoming) -> None:
+    def _tend(self, request: dict[str, Any], blob: Incoming) -> None:
         """Carry out a request about a background command, which may have ended."""
-        op, job = asked["op"], self.loop.background.get(asked["job"])
+        op, job = request["op"], self.loop.background.get(request["job"])
         if job is None:
             return
         if op == "input":
-            job.write(blob.rest(), asked["eof"])
+            job.write(blob.rest(), request["eof"])
         elif op == "grant":
-            job.grant(asked["stream"], asked["size"])
+            job.grant(request["stream"], request["size"])
         elif op == "signal":
-            job.signal(asked["number"], asked["group"])
+            job.signal(request["number"], request["group"])
         elif op == "resize":
-            job.resize(asked["rows"], asked["columns"])
+            job.resize(request["rows"], request["columns"])
         elif op == "kill":
             job.finish()
         elif op == "abandon":
@@ -175,10 +175,10 @@ def main(control: int) -> None:
     This package imports as few modules as possible, because every import delays the start of every sandbox.
     """
     os.set_inheritable(control, False)
-    first = receive(control)
-    if first is None:
+    configuration = receive(control)
+    if configuration is None:
         return
-    config = first[0]
+    config = configuration[0]
     os.umask(0o022)
     confine.default_signals(confine.SIGINT)
     try:
@@ -201,12 +201,12 @@ def main(control: int) -> None:
         else:
             confine.set_child_subreaper()
     except OSError as error:
-        send(control, {"id": first[0]["id"], "error": str(error)})
+        send(control, {"id": configuration[0]["id"], "error": str(error)})
         return
     nowhere = os.open("/dev/null", os.O_RDWR)
     for end in range(3):
         os.dup2(nowhere, end)
-    send(control, {"id": first[0]["id"], "ok": True})
+    send(control, {"id": configuration[0]["id"], "ok": True})
     try:
         Runner(control, config).loop.serve()
     except ConnectionError:

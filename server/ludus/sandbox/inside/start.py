@@ -50,33 +50,33 @@ class Streams:
             os.close(end)
 
 
-def start(asked: dict[str, Any], config: dict[str, Any], streams: Streams) -> int:
+def start(request: dict[str, Any], config: dict[str, Any], streams: Streams) -> int:
     """Start a command as a child of this process, and return its id."""
     try:
         pid = os.fork()
         if pid == 0:
-            _become(asked, config, streams)
+            _become(request, config, streams)
         return pid
     finally:
         streams.close_inner()
 
 
-def start_with_keeper(asked: dict[str, Any], config: dict[str, Any], streams: Streams) -> tuple[int, int, int, int]:
+def start_with_keeper(request: dict[str, Any], config: dict[str, Any], streams: Streams) -> tuple[int, int, int, int]:
     """Start a command below a keeper.
 
     Returns:
         The id of the keeper, the id of the command, a pidfd of the command, and a descriptor on which the keeper
         reports, as a line of text, the command's exit status and the memory of its largest process in KiB.
     """
-    status, said = os.pipe()
+    status, report = os.pipe()
     waiting, go = os.pipe()
-    opened = {status, said, waiting, go}
+    opened = {status, report, waiting, go}
     parent = os.getpid()
     try:
         keeper = os.fork()
         if keeper == 0:
-            _keep(parent, asked, config, streams, said, waiting)
-        for end in (said, waiting):
+            _keep(parent, request, config, streams, report, waiting)
+        for end in (report, waiting):
             os.close(end)
             opened.discard(end)
         try:
@@ -97,7 +97,7 @@ def start_with_keeper(asked: dict[str, Any], config: dict[str, Any], streams: St
 
 
 def _keep(
-    parent: int, asked: dict[str, Any], config: dict[str, Any], streams: Streams, said: int, waiting: int
+    parent: int, request: dict[str, Any], config: dict[str, Any], streams: Streams, report: int, waiting: int
 ) -> NoReturn:
     """Start the command, adopt its orphans, and report how it ended. The command may kill this process."""
     import _signal as signals  # type: ignore[import-not-found]  # `signal` would take longer to import
@@ -112,22 +112,22 @@ def _keep(
             os.close(opening)
             if not os.read(gate, 1):
                 os._exit(0)
-            _become(asked, config, streams)
+            _become(request, config, streams)
         signals.pthread_sigmask(signals.SIG_BLOCK, range(1, 65))
-        os.write(said, b"%d\n" % pid)
+        os.write(report, b"%d\n" % pid)
         os.read(waiting, 1)
         os.write(opening, b"\n")
-        os.closerange(3, said)
-        os.closerange(said + 1, _ABOVE_ALL)
+        os.closerange(3, report)
+        os.closerange(report + 1, _ABOVE_ALL)
         while True:
-            found, status, used = os.wait3(0)
-            if found == pid:
-                os.write(said, b"%d %d\n" % (status, used.ru_maxrss))
+            ended, status, used = os.wait3(0)
+            if ended == pid:
+                os.write(report, b"%d %d\n" % (status, used.ru_maxrss))
     finally:
         os._exit(0)
 
 
-def _become(asked: dict[str, Any], config: dict[str, Any], streams: Streams) -> NoReturn:
+def _become(request: dict[str, Any], config: dict[str, Any], streams: Streams) -> NoReturn:
     """Replace the forked child by the command; a failure to start is written to its standard error."""
     code = 126
     try:
@@ -141,17 +141,17 @@ def _become(asked: dict[str, Any], config: dict[str, Any], streams: Streams) -> 
         os.closerange(3, _ABOVE_ALL)
         if config["counted"]:
             confine.be_the_first_to_go()
-        _limit(asked["limits"], config)
+        _limit(request["limits"], config)
         confine.default_signals(confine.SIGPIPE, confine.SIGXFSZ)
-        os.chdir(absolute(config, asked["cwd"]))
+        os.chdir(absolute(config, request["cwd"]))
         try:
-            os.execvpe(asked["argv"][0], asked["argv"], asked["env"])
+            os.execvpe(request["argv"][0], request["argv"], request["env"])
         except OSError:
-            code = 126 if _exists(asked["argv"][0], asked["env"]) else 127
+            code = 126 if _exists(request["argv"][0], request["env"]) else 127
             raise
     except BaseException as error:
-        why = os.strerror(error.errno or 0) if isinstance(error, OSError) else str(error)
-        os.write(2, f"{asked['argv'][0]}: {why}\n".encode("utf-8", "replace"))
+        reason = os.strerror(error.errno or 0) if isinstance(error, OSError) else str(error)
+        os.write(2, f"{request['argv'][0]}: {reason}\n".encode("utf-8", "replace"))
     os._exit(code)
 
 
@@ -167,7 +167,7 @@ def _exists(program: str, env: dict[str, str]) -> bool:
 
 def _limit(limits: dict[str, Any], config: dict[str, Any]) -> None:
     seconds = int(limits["cpu_seconds"]) + 1
-    wanted = {
+    resource_limits = {
         resource.RLIMIT_CPU: (seconds, seconds + 1),
         resource.RLIMIT_FSIZE: (limits["file_size"], limits["file_size"]),
         # 1 and not 0: with 0, a machine that pipes core dumps to a handler still does so.
@@ -175,13 +175,13 @@ def _limit(limits: dict[str, Any], config: dict[str, Any]) -> None:
         resource.RLIMIT_NOFILE: (config["files"], config["files"]),
     }
     if config["alone"]:
-        wanted[resource.RLIMIT_MSGQUEUE] = (0, 0)
-        wanted[resource.RLIMIT_MEMLOCK] = (65536, 65536)
+        resource_limits[resource.RLIMIT_MSGQUEUE] = (0, 0)
+        resource_limits[resource.RLIMIT_MEMLOCK] = (65536, 65536)
     if config["address_space"]:
-        wanted[resource.RLIMIT_AS] = (config["address_space"], config["address_space"])
+        resource_limits[resource.RLIMIT_AS] = (config["address_space"], config["address_space"])
     if config["count_tasks"]:
-        wanted[resource.RLIMIT_NPROC] = (config["count_tasks"], config["count_tasks"])
-    for kind, (soft, hard) in wanted.items():
+        resource_limits[resource.RLIMIT_NPROC] = (config["count_tasks"], config["count_tasks"])
+    for kind, (soft, hard) in resource_limits.items():
         top = resource.getrlimit(kind)[1]
         if top != resource.RLIM_INFINITY:
             soft, hard = min(soft, top), min(hard, top)
@@ -195,7 +195,7 @@ def absolute(config: dict[str, Any], path: str) -> str:
         Refused: `path` leads outside the work directory.
     """
     home = os.path.realpath(config["home"])
-    place = "" if "\0" in path else os.path.realpath(os.path.join(home, path))
-    if place != home and not place.startswith(home + "/"):
+    resolved = "" if "\0" in path else os.path.realpath(os.path.join(home, path))
+    if resolved != home and not resolved.startswith(home + "/"):
         raise Refused(f"{path!r} is not a path below the work directory")
-    return place
+    return resolved

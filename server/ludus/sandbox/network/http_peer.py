@@ -30,8 +30,8 @@ _REASONS: Final = {
 class Refused(Exception):
     """A request that the proxy answers itself; the text of the error is the response."""
 
-    def __init__(self, status: int, why: str) -> None:
-        super().__init__(why)
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
         self.status = status
 
 
@@ -45,15 +45,15 @@ class FairReader:
         self._lock = asyncio.Lock()
         self._spent = 0.0
 
-    async def take(self, read: Callable[[], Any]) -> Any:
-        """Call `read` when it is its turn, and return its result."""
+    async def take(self, read_part: Callable[[], Any]) -> Any:
+        """Call `read_part` when it is its turn, and return its result."""
         async with self._lock:
             if self._spent > _SLICE_SECONDS:
                 await asyncio.sleep(self._spent)
                 self._spent = 0.0
             began = time.perf_counter()
             try:
-                return read()
+                return read_part()
             finally:
                 self._spent += time.perf_counter() - began
 

@@ -45,7 +45,7 @@ def listen_in_netns(process: int) -> socket.socket:
     Raises:
         OSError: this server has no right to do so, or there is no such process.
     """
-    made: list[socket.socket | OSError] = []
+    outcomes: list[socket.socket | OSError] = []
 
     def inside() -> None:
         try:
@@ -57,15 +57,15 @@ def listen_in_netns(process: int) -> socket.socket:
                     raise OSError(code, os.strerror(code))
             finally:
                 os.close(descriptor)
-            made.append(socket.create_server((HOST, PORT), backlog=BACKLOG))
+            outcomes.append(socket.create_server((HOST, PORT), backlog=BACKLOG))
         except OSError as error:
-            made.append(error)
+            outcomes.append(error)
 
     # A new thread that ends here: the namespace belongs to the thread, so it must not be reused for other work.
     thread = threading.Thread(target=inside, name="ludus-handoff")
     thread.start()
     thread.join()
-    (outcome,) = made
+    (outcome,) = outcomes
     if isinstance(outcome, OSError):
         raise outcome
     return outcome

@@ -101,7 +101,7 @@ class EgressProxy:
 
     def uses(self) -> tuple[NetworkUse, ...]:
         """Return the destinations that were requested since `begin`."""
-        return tuple(NetworkUse(target, why, count) for (target, why), count in self._used.items())
+        return tuple(NetworkUse(target, reason, count) for (target, reason), count in self._used.items())
 
     def stop(self) -> None:
         """Accept no more connections, and start ending those that are open."""
@@ -203,64 +203,65 @@ class EgressProxy:
             raise Refused(error.error_status_hint, f"not a request that the proxy can forward: {error}") from None
         if not isinstance(request, h11.Request):
             return
-        wanted, path = _target(request)
+        destination, path = _target(request)
         if self.tape is not None:
-            await self._answer_recorded(client, request, wanted, path, self.tape)
+            await self._answer_recorded(client, request, destination, path, self.tape)
             return
         try:
-            reader, writer = await self._dial(wanted)
+            reader, writer = await self._dial(destination)
         except Refused as refused:
             if refused.status != 403:
-                self._note(str(wanted), None)
-                raise Refused(refused.status, f"{wanted}: {refused}") from None
-            self._note(str(wanted), str(refused))
-            raise Refused(403, f"refused {wanted}: {refused}") from None
-        self._note(str(wanted), None)
+                self._note(str(destination), None)
+                raise Refused(refused.status, f"{destination}: {refused}") from None
+            self._note(str(destination), str(refused))
+            raise Refused(403, f"refused {destination}: {refused}") from None
+        self._note(str(destination), None)
         try:
             if path is None:
                 await self._tunnel(client, reader, writer)
             else:
                 origin = self._peer(h11.Connection(h11.CLIENT), reader, writer)
-                await _carry_out(client, origin, _forwarded(request, wanted, path))
+                await _carry_out(client, origin, _forwarded(request, destination, path))
         finally:
             writer.transport.abort()
 
     async def _answer_recorded(
-        self, client: Peer, request: h11.Request, wanted: Destination, path: str | None, tape: Tape
+        self, client: Peer, request: h11.Request, destination: Destination, path: str | None, tape: Tape
     ) -> None:
         """Answer a request from a cassette; only to record does it leave this machine."""
         from ludus.sandbox.network.recorded import RecordedRequest  # imported here because few environments need it
 
-        if not self._allowed.names(wanted):
-            why = "it is not on the allowlist"
-            self._note(str(wanted), why)
-            raise Refused(403, f"refused {wanted}: {why}")
-        self._note(str(wanted), None)
-        await RecordedRequest(client, wanted, tape, self._dial, self._note).answer(request, path)
+        if not self._allowed.names(destination):
+            reason = "it is not on the allowlist"
+            self._note(str(destination), reason)
+            raise Refused(403, f"refused {destination}: {reason}")
+        self._note(str(destination), None)
+        await RecordedRequest(client, destination, tape, self._dial, self._note).answer(request, path)
 
-    async def _dial(self, wanted: Destination) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    async def _dial(self, destination: Destination) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """Connect to one of the destination's permitted addresses.
 
         Raises:
             Refused: the destination is not permitted, has no address, or does not answer.
         """
-        if not self._allowed.names(wanted):
+        if not self._allowed.names(destination):
             raise Refused(403, "it is not on the allowlist")
         try:
             async with asyncio.timeout(_DIAL_SECONDS):
-                found = [wanted.address] if wanted.address is not None else await self._resolve(wanted.host)
+                literal = destination.address
+                addresses = [literal] if literal is not None else await self._resolve(destination.host)
                 fit = [
-                    one for one in found
-                    if self._allowed.holds(one, wanted.port) or (is_public(one) and not is_own(one))
+                    address for address in addresses
+                    if self._allowed.holds(address, destination.port) or (is_public(address) and not is_own(address))
                 ]  # fmt: skip
-                if found and not fit:
-                    inner = ", ".join(map(str, found))
+                if addresses and not fit:
+                    inner = ", ".join(map(str, addresses))
                     raise Refused(
                         403, f"it resolves to {inner}, which is neither a public address nor on the allowlist"
                     )
                 for address in fit:
                     with suppress(OSError):
-                        return await asyncio.open_connection(str(address), wanted.port)
+                        return await asyncio.open_connection(str(address), destination.port)
         except TimeoutError:
             raise Refused(504, "it does not answer") from None
         except OSError as error:
@@ -318,8 +319,8 @@ def _destination(text: str, default_port: int | None) -> Destination:
         raise Refused(400, f"not a host: {error}") from None
 
 
-def _forwarded(request: h11.Request, wanted: Destination, path: str) -> h11.Request:
-    host = str(wanted).removesuffix(":80")
+def _forwarded(request: h11.Request, destination: Destination, path: str) -> h11.Request:
+    host = str(destination).removesuffix(":80")
     headers = [(b"host", host.encode()), *end_to_end(request.headers)]
     headers += [(name, value) for name, value in request.headers if name == b"transfer-encoding"]
     headers += [(b"via", b"1.1 ludus"), (b"connection", b"close")]
@@ -410,7 +411,7 @@ def _dns_executor() -> ThreadPoolExecutor:
 async def look_up(name: str) -> list[Address]:
     """Return the addresses of a name, from the system's resolver."""
     loop = asyncio.get_running_loop()
-    found = await loop.run_in_executor(
+    entries = await loop.run_in_executor(
         _dns_executor(), lambda: socket.getaddrinfo(name, None, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
     )
-    return list(dict.fromkeys(ip_address(entry[4][0]) for entry in found))
+    return list(dict.fromkeys(ip_address(entry[4][0]) for entry in entries))

@@ -58,14 +58,14 @@ class RecordedRequest:
 
     Attributes:
         client: the connection from the sandbox.
-        wanted: the host, which the allowlist has.
+        destination: the host, which the allowlist has.
         tape: the cassette.
         dial: connects to the host, in order to record.
         note: reports that the request was refused, and why.
     """
 
     client: Peer
-    wanted: Destination
+    destination: Destination
     tape: Tape
     dial: Callable[[Destination], Awaitable[Streams]]
     note: Callable[[str, str | None], None]
@@ -91,7 +91,7 @@ class RecordedRequest:
                 except Refused as refused:
                     await self._refuse(refused)
         except (TimeoutError, h11.RemoteProtocolError):
-            self.note(str(self.wanted), "what it sent over TLS was not HTTP, and a cassette keeps nothing else")
+            self.note(str(self.destination), "what it sent over TLS was not HTTP, and a cassette keeps nothing else")
         finally:
             with suppress(OSError, TimeoutError):
                 async with asyncio.timeout(_CLOSE_SECONDS):
@@ -104,14 +104,14 @@ class RecordedRequest:
 
         if self.client.http.trailing_data[0]:
             raise Refused(400, "something was sent before the tunnel was open")
-        context = await asyncio.to_thread(lambda: own_authority().context(self.wanted.host))
+        context = await asyncio.to_thread(lambda: own_authority().context(self.destination.host))
         # Nothing may be awaited between these two: the next bytes belong to TLS, and not to the present reader.
         self.client.writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
         try:
             reader, writer = await _over_tls(self.client.writer, context, None)
         except OSError as error:
-            why = "a cassette keeps only HTTP and HTTPS, and needs programs that trust the file in SSL_CERT_FILE"
-            self.note(str(self.wanted), f"its TLS connection failed ({error}): {why}")
+            reason = "a cassette keeps only HTTP and HTTPS, and needs programs that trust the file in SSL_CERT_FILE"
+            self.note(str(self.destination), f"its TLS connection failed ({error}): {reason}")
             raise
         self.secure = True
         self.client = self.client.like(h11.Connection(h11.SERVER, _HEAD_BYTES), reader, writer)
@@ -123,7 +123,7 @@ class RecordedRequest:
             raise Refused(431, f"there are more than {HEADERS} headers")
         body = await self._read_body()
         method = request.method.decode("ascii")
-        host = str(self.wanted).removesuffix(":443" if self.secure else ":80")
+        host = str(self.destination).removesuffix(":443" if self.secure else ":80")
         url = f"{'https' if self.secure else 'http'}://{host}{path}"
         headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in request.headers]
         live = _Live(self, request, path, body)
@@ -176,7 +176,7 @@ class RecordedRequest:
 class _Live:
     """Makes a request to its host, in order to record the answer."""
 
-    asked: RecordedRequest
+    recorded: RecordedRequest
     request: h11.Request
     path: str
     body: bytes
@@ -188,28 +188,29 @@ class _Live:
             Unrecorded: the host is out of order, so that its answer is not kept.
             Refused: the host cannot be reached, or its answer cannot be kept.
         """
-        _, writer = streams = await self.asked.dial(self.asked.wanted)
+        _, writer = streams = await self.recorded.dial(self.recorded.destination)
         try:
-            if self.asked.secure:  # the first writer is kept: it would close the connection when nothing refers to it
+            if self.recorded.secure:
+                # `writer` stays bound meanwhile: a stream writer that nothing refers to closes its connection.
                 streams = await self._secured(writer)
-            answer = await self._exchange(self.asked.client.like(h11.Connection(h11.CLIENT), *streams))
+            answer = await self._exchange(self.recorded.client.like(h11.Connection(h11.CLIENT), *streams))
         except h11.RemoteProtocolError as error:
-            raise Refused(502, f"the reply of {self.asked.wanted} is not HTTP: {error}") from None
+            raise Refused(502, f"the reply of {self.recorded.destination} is not HTTP: {error}") from None
         finally:
             writer.transport.abort()
         if answer.status >= _OUT_OF_ORDER or answer.status == 429:
-            log.warning("the answer %d of %s is not recorded", answer.status, self.asked.wanted)
+            log.warning("the answer %d of %s is not recorded", answer.status, self.recorded.destination)
             raise Unrecorded(answer)
         return answer
 
     async def _secured(self, writer: asyncio.StreamWriter) -> Streams:
         try:
-            return await _over_tls(writer, ssl.create_default_context(), self.asked.wanted.host)
+            return await _over_tls(writer, ssl.create_default_context(), self.recorded.destination.host)
         except OSError as error:
-            raise Refused(502, f"{self.asked.wanted}: its TLS connection failed: {error}") from None
+            raise Refused(502, f"{self.recorded.destination}: its TLS connection failed: {error}") from None
 
     async def _exchange(self, origin: Peer) -> HttpAnswer:
-        host = str(self.asked.wanted).removesuffix(":443" if self.asked.secure else ":80")
+        host = str(self.recorded.destination).removesuffix(":443" if self.recorded.secure else ":80")
         headers = [(b"host", host.encode()), (b"accept-encoding", b"identity")]
         headers += [pair for pair in end_to_end(self.request.headers) if not self._is_dropped(pair[0])]
         if self.body or self.request.method in (b"POST", b"PUT", b"PATCH"):
@@ -222,38 +223,40 @@ class _Live:
         while isinstance(event := await origin.next(), h11.InformationalResponse):
             pass
         if not isinstance(event, h11.Response):
-            raise Refused(502, f"{self.asked.wanted} ended the connection without an answer")
+            raise Refused(502, f"{self.recorded.destination} ended the connection without an answer")
         if len(event.headers) > HEADERS:
             raise Refused(502, f"the reply has more than {HEADERS} headers")
         head, body = event, bytearray()
         while isinstance(event := await origin.next(), h11.Data):
             body += event.data
-            if len(body) > self.asked.tape.settings.body_bytes:
-                most = self.asked.tape.settings.body_bytes
-                raise Refused(502, f"the answer of {self.asked.wanted} is larger than {most:,} bytes (`body_bytes`)")
+            if len(body) > self.recorded.tape.settings.body_bytes:
+                limit = self.recorded.tape.settings.body_bytes
+                raise Refused(
+                    502, f"the answer of {self.recorded.destination} is larger than {limit:,} bytes (`body_bytes`)"
+                )
         if not isinstance(event, h11.EndOfMessage):
-            raise Refused(502, f"{self.asked.wanted} ended the connection before the end of its answer")
+            raise Refused(502, f"{self.recorded.destination} ended the connection before the end of its answer")
         return HttpAnswer(head.status_code, head.reason.decode("latin-1"), self._kept(head), bytes(body))
 
     def _is_dropped(self, name: bytes) -> bool:
         """Return whether a header is not sent, because a request that asks for something else is not kept as such."""
-        if name.decode("latin-1") in self.asked.tape.settings.headers:
+        if name.decode("latin-1") in self.recorded.tape.settings.headers:
             return False
         return name in _NOT_SENT or name.startswith((b"if-", b"x-forwarded-"))
 
     def _kept(self, head: h11.Response) -> tuple[tuple[str, str], ...]:
         """Return the headers to record; the values of cookies are set aside for this answer only."""
-        kept = []
+        headers = []
         for name, value in end_to_end(head.headers):
             if name in _NOT_KEPT and not (name == b"content-length" and self.request.method == b"HEAD"):
                 continue
             text = value.decode("latin-1")
             if name == b"set-cookie":
-                self.asked.cookies.append(("set-cookie", text))
+                self.recorded.cookies.append(("set-cookie", text))
                 cookie, _, attributes = text.partition(";")
                 text = f"{cookie.partition('=')[0]}=recorded" + (f";{attributes}" if attributes else "")
-            kept.append((name.decode("latin-1"), text))
-        return tuple(kept)
+            headers.append((name.decode("latin-1"), text))
+        return tuple(headers)
 
 
 async def _over_tls(writer: asyncio.StreamWriter, context: ssl.SSLContext, host: str | None) -> Streams:

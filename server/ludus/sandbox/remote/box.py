@@ -39,12 +39,12 @@ class _RemoteLink(ProcessLink):
         self._session = session
         session.streams[number] = self
 
-    def _send(self, data: bytes = b"", **asked: Any) -> None:
+    def _send(self, data: bytes = b"", **fields: Any) -> None:
         for start in range(0, max(1, len(data)), m.PIECE):
             part = data[start : start + m.PIECE]
-            last = start + m.PIECE >= len(data)
+            is_last = start + m.PIECE >= len(data)
             self._session.channel.post_event(
-                self.number, {**asked, "eof": asked["eof"] and last} if "eof" in asked else asked, part
+                self.number, {**fields, "eof": fields["eof"] and is_last} if "eof" in fields else fields, part
             )
 
     def _detach_from(self, number: int) -> None:
@@ -102,25 +102,25 @@ class RemoteBox(SandboxBase):
             tunnel.close()
 
     async def _ask(
-        self, op: str, body: bytes = b"", *, seconds: float = 300.0, number: int | None = None, **asked: Any
+        self, op: str, body: bytes = b"", *, seconds: float = 300.0, number: int | None = None, **fields: Any
     ) -> tuple[dict[str, Any], bytes]:
         """Send a request about this sandbox; a failure of the sandbox closes it."""
         if self._closing is not None or self._gone is not None:
             raise self._gone or SandboxFailed("the sandbox is gone: it was closed")
         try:
-            return await self._session.request(op, body, seconds=seconds, number=number, box=self._number, **asked)
+            return await self._session.request(op, body, seconds=seconds, number=number, box=self._number, **fields)
         except SandboxFailed as error:
             if not isinstance(error, m.HostFull) and self._closing is None:
                 self._gone = self._gone or error
                 await self.aclose()
             raise
 
-    async def _ask_in_turn(self, op: str, body: bytes = b"", **asked: Any) -> tuple[dict[str, Any], bytes]:
-        return await self._in_turn(lambda: self._ask_stoppable(op, body, **asked))
+    async def _ask_in_turn(self, op: str, body: bytes = b"", **fields: Any) -> tuple[dict[str, Any], bytes]:
+        return await self._in_turn(lambda: self._ask_stoppable(op, body, **fields))
 
-    async def _ask_stoppable(self, op: str, body: bytes, **asked: Any) -> tuple[dict[str, Any], bytes]:
+    async def _ask_stoppable(self, op: str, body: bytes, **fields: Any) -> tuple[dict[str, Any], bytes]:
         """Send a request that `_stop` can give up."""
-        asking = asyncio.get_running_loop().create_task(self._ask(op, body, **asked))
+        asking = asyncio.get_running_loop().create_task(self._ask(op, body, **fields))
         self._asking = asking
         try:
             return await asking
@@ -152,24 +152,24 @@ class RemoteBox(SandboxBase):
 
     async def _connect(self, port: int) -> socket.socket:
         number = self._session.number()
-        ours, theirs = socket.socketpair()
-        for end in (ours, theirs):
+        near, far = socket.socketpair()
+        for end in (near, far):
             end.setblocking(False)
 
         def forget() -> None:
             self._session.streams.pop(number, None)
             self._tunnels.discard(tunnel)
 
-        tunnel = Tunnel(self._session.channel, number, theirs, forget)
+        tunnel = Tunnel(self._session.channel, number, far, forget)
         self._tunnels.add(tunnel)
         self._session.streams[number] = tunnel
         try:
             await self._ask("connect", number=number, port=port)
         except BaseException:
             tunnel.close()
-            ours.close()
+            near.close()
             raise
-        return ours
+        return near
 
     async def read(self, path: str, *, limit: int = 16 * 1024 * 1024) -> bytes:
         """See `Sandbox.read`."""
@@ -202,9 +202,9 @@ class RemoteBox(SandboxBase):
         except asyncio.CancelledError:
             self._session.cancel(number)
             raise
-        other = RemoteBox(self._session, number, self.settings, self._another, self._on_close, self._adopt)
-        await self._adopt(other)
-        return other
+        fork = RemoteBox(self._session, number, self.settings, self._another, self._on_close, self._adopt)
+        await self._adopt(fork)
+        return fork
 
     async def _rebuild(self) -> None:
         raise SandboxFailed("a sandbox on another machine is rebuilt there")

@@ -89,8 +89,8 @@ class Channel:
         for start in range(0, max(1, len(view)), PIECE):
             async with self._turn:
                 await self._room.wait()
-                last = start + PIECE >= len(view)
-                self.post(kind, stream, bytes(view[start : start + PIECE]), LAST if last else 0)
+                is_last = start + PIECE >= len(view)
+                self.post(kind, stream, bytes(view[start : start + PIECE]), LAST if is_last else 0)
 
     async def send_event(self, stream: int, head: dict[str, Any], body: bytes) -> None:
         """Send an event when there is room."""
@@ -121,8 +121,8 @@ class Channel:
         self._unacknowledged.clear()
         tasks = [asyncio.create_task(self._write(socket)), asyncio.create_task(self._read(socket))]
         try:
-            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            return tasks[1].result() if tasks[1] in done else tasks[0].result()
+            finished, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            return tasks[1].result() if tasks[1] in finished else tasks[0].result()
         finally:
             for task in tasks:
                 task.cancel()

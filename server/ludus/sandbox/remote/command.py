@@ -76,7 +76,7 @@ def sandboxd(
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     limits = HostLimits(
         max_clients, max_boxes, max_boxes_per_client or max_boxes, max_client_bytes,
-        tuple(os.path.realpath(one) for one in readonly or ()),
+        tuple(os.path.realpath(path) for path in readonly or ()),
     )  # fmt: skip
     token = read_token(token_file)
     check_binding(host, token)

@@ -46,7 +46,7 @@ class SandboxdError(AuthoringError):
 
 
 @dataclass(slots=True)
-class _Known:
+class _Client:
     """A session, with the connection that carries it, or the task that waits for the next one."""
 
     name: str
@@ -73,7 +73,7 @@ class Daemon:
         self.limits = limits or HostLimits()
         self._token = None if token is None else _digest(token)
         self._grace = grace
-        self._known: dict[str, _Known] = {}
+        self._clients: dict[str, _Client] = {}
         self._boxes = 0
         self._created = 0
         self._refused = 0
@@ -116,8 +116,8 @@ class Daemon:
         """Raise `HTTPUnauthorized` without the token."""
         if self._token is None:
             return
-        kind, _, given = request.headers.get("Authorization", "").partition(" ")
-        if kind.lower() != "bearer" or not hmac.compare_digest(_digest(given.strip()), self._token):
+        kind, _, token = request.headers.get("Authorization", "").partition(" ")
+        if kind.lower() != "bearer" or not hmac.compare_digest(_digest(token.strip()), self._token):
             self._refused += 1
             log.warning("a client at %s was refused: it has not the right token", request.remote)
             raise web.HTTPUnauthorized(
@@ -131,7 +131,7 @@ class Daemon:
         self._admit(request)
         rows = {
             "boxes": ("gauge", self._boxes), "boxes_capacity": ("gauge", self.limits.boxes),
-            "boxes_created_total": ("counter", self._created), "clients": ("gauge", len(self._known)),
+            "boxes_created_total": ("counter", self._created), "clients": ("gauge", len(self._clients)),
             "clients_refused_total": ("counter", self._refused),
         }  # fmt: skip
         lines = [
@@ -152,58 +152,58 @@ class Daemon:
 
     async def _converse(self, socket: web.WebSocketResponse, remote: str) -> None:
         """Greet a client, and carry its session until the connection ends."""
-        known = None
+        client = None
         try:
             hello = await _read_hello(socket)
-            known = await self._find_session(hello, socket)
+            client = await self._find_session(hello, socket)
             welcome = m.Welcome(
-                version=m.VERSION, received=known.session.channel.received, provider=self.provider.name,
+                version=m.VERSION, received=client.session.channel.received, provider=self.provider.name,
                 grace=self._grace, load=self.load(),
             )  # fmt: skip
             await socket.send_str(welcome.model_dump_json())
-            log.info("client %s at %s is connected", known.session.name, remote)
-            known.carrying = asyncio.create_task(self._carry(known.session, socket, hello.received))
-            await known.carrying
+            log.info("client %s at %s is connected", client.session.name, remote)
+            client.carrying = asyncio.create_task(self._carry(client.session, socket, hello.received))
+            await client.carrying
         except ConnectionError:
             pass
         except m.WireError as error:
             self._refused += 1
             log.warning("the client at %s was refused: %s", remote, error.message)
-            if known is not None:
-                known.session.ended.set()
+            if client is not None:
+                client.session.ended.set()
             lost = isinstance(error, _Lost)
             with suppress(ConnectionError):
                 await socket.send_str(m.Refusal(refused=error.message[:1000], lost=lost).model_dump_json())
         finally:
-            if known is not None and known.socket is socket:
-                known.socket = known.carrying = None
-                known.waiting = asyncio.create_task(self._wait_for_return(known))
-                self._endings.add(known.waiting)
-                known.waiting.add_done_callback(self._endings.discard)
+            if client is not None and client.socket is socket:
+                client.socket = client.carrying = None
+                client.waiting = asyncio.create_task(self._wait_for_return(client))
+                self._endings.add(client.waiting)
+                client.waiting.add_done_callback(self._endings.discard)
             with suppress(ConnectionError):
                 await socket.close()
 
-    async def _find_session(self, hello: m.Hello, socket: web.WebSocketResponse) -> _Known:
+    async def _find_session(self, hello: m.Hello, socket: web.WebSocketResponse) -> _Client:
         """Return the session that a client continues or begins, now carried by this connection and no other."""
-        known = self._known.get(hello.session)
-        if known is not None and known.session.ended.is_set():
-            known = None
-        if known is None and (hello.resume or self._closed):
+        client = self._clients.get(hello.session)
+        if client is not None and client.session.ended.is_set():
+            client = None
+        if client is None and (hello.resume or self._closed):
             raise _Lost("the session does not exist any more: the client was gone for too long, or this host restarted")
-        if known is None:
-            clients = sum(not one.session.ended.is_set() for one in self._known.values())
+        if client is None:
+            clients = sum(not client.session.ended.is_set() for client in self._clients.values())
             if clients >= self.limits.clients:
                 raise m.WireError(f"{clients} clients are connected, as many as this host allows")
-            known = self._known[hello.session] = _Known(hello.session, Session(self, hello.session))
-        known.socket = socket
-        carrying, known.carrying = known.carrying, None
+            client = self._clients[hello.session] = _Client(hello.session, Session(self, hello.session))
+        client.socket = socket
+        carrying, client.carrying = client.carrying, None
         if carrying is not None:
             carrying.cancel()
             await asyncio.gather(carrying, return_exceptions=True)
-        if known.waiting is not None:
-            known.waiting.cancel()
-            known.waiting = None
-        return known
+        if client.waiting is not None:
+            client.waiting.cancel()
+            client.waiting = None
+        return client
 
     async def _carry(self, session: Session, socket: web.WebSocketResponse, received: int) -> None:
         carrying = asyncio.create_task(session.channel.carry(socket, received))
@@ -221,23 +221,23 @@ class Daemon:
                 task.cancel()
             await asyncio.gather(carrying, ended, return_exceptions=True)
 
-    async def _wait_for_return(self, known: _Known) -> None:
+    async def _wait_for_return(self, client: _Client) -> None:
         """End a session whose client does not come back in time."""
         with suppress(TimeoutError):
             async with asyncio.timeout(self._grace):
-                await known.session.ended.wait()
-        if self._known.get(known.name) is known:
-            del self._known[known.name]
-        await known.session.aclose()
-        log.info("client %s: the session has ended", known.session.name)
+                await client.session.ended.wait()
+        if self._clients.get(client.name) is client:
+            del self._clients[client.name]
+        await client.session.aclose()
+        log.info("client %s: the session has ended", client.session.name)
 
     async def aclose(self) -> None:
         """Close all sandboxes of all clients."""
         self._closed = True
-        known = tuple(self._known.values())
-        for one in known:
+        client = tuple(self._clients.values())
+        for one in client:
             one.session.ended.set()
-        await asyncio.gather(*(one.session.aclose() for one in known), return_exceptions=True)
+        await asyncio.gather(*(one.session.aclose() for one in client), return_exceptions=True)
         await asyncio.gather(*self._endings, return_exceptions=True)
 
     def watch(self, protocol: Any) -> None:
@@ -333,9 +333,9 @@ async def serving_sandboxes(
         await runner.cleanup()
         raise SandboxdError(f"cannot listen on {host}:{port}: {error}") from None
     try:
-        shown = f"[{host}]" if ":" in host else host
+        url_host = f"[{host}]" if ":" in host else host
         bound = "" if listener is not None else server.sockets[0].getsockname()[1]
-        yield f"{'ws' if tls is None else 'wss'}://{shown}:{bound}" if listener is None else ""
+        yield f"{'ws' if tls is None else 'wss'}://{url_host}:{bound}" if listener is None else ""
     finally:
         server.close()
         await daemon.aclose()

@@ -93,7 +93,7 @@ class HostSession:
         return next(self._numbers)
 
     async def request(
-        self, op: str, body: bytes = b"", *, number: int | None = None, seconds: float = 300.0, **asked: Any
+        self, op: str, body: bytes = b"", *, number: int | None = None, seconds: float = 300.0, **fields: Any
     ) -> tuple[dict[str, Any], bytes]:
         """Send a request and return its reply; cancellation cancels it on the host as well.
 
@@ -108,7 +108,7 @@ class HostSession:
         self._waiting[number] = reply
         try:
             async with asyncio.timeout(seconds):
-                await self.channel.send(m.Kind.REQUEST, number, m.pack({"op": op, **asked}, body))
+                await self.channel.send(m.Kind.REQUEST, number, m.pack({"op": op, **fields}, body))
                 data = await reply
         except TimeoutError:
             self.cancel(number)
@@ -131,11 +131,11 @@ class HostSession:
         self._assembly.drop(number)
         self.channel.post(m.Kind.CANCEL, number)
 
-    def lose(self, why: str) -> None:
+    def lose(self, reason: str) -> None:
         """Note that the session is lost, with everything in it."""
         if self.lost is not None:
             return
-        self.lost = error = SandboxFailed(f"the sandbox is gone: its host {self.host} was lost: {why}")
+        self.lost = error = SandboxFailed(f"the sandbox is gone: its host {self.host} was lost: {reason}")
         self.connected = False
         self.channel.close()
         for reply in self._waiting.values():
@@ -165,8 +165,8 @@ class HostSession:
 class _NotGreeted(Exception):
     """A host cannot be reached, or refuses this server."""
 
-    def __init__(self, why: str, *, final: bool = False) -> None:
-        super().__init__(why)
+    def __init__(self, reason: str, *, final: bool = False) -> None:
+        super().__init__(reason)
         self.final = final
         """Whether the session cannot be continued."""
 
@@ -264,7 +264,7 @@ class Host:
             self.tried.set()
             self.up.set()
             try:
-                why = await session.channel.carry(socket, welcome.received)
+                reason = await session.channel.carry(socket, welcome.received)
             finally:
                 self.up.clear()
                 session.connected = False
@@ -276,10 +276,10 @@ class Host:
                         socket, welcome = await self._greet(session)
                     break
                 except TimeoutError:
-                    return why
+                    return reason
                 except _NotGreeted as error:
                     if error.final or loop.time() + pause > deadline:
-                        return f"{why}; {error}"
+                        return f"{reason}; {error}"
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, 0.5)
 

@@ -139,9 +139,9 @@ class _Strict(BaseModel):
 
 def describe_validation(error: ValidationError) -> str:
     """Return the first field of a message that is invalid, and what is wrong with it."""
-    first = error.errors(include_url=False)[0]
-    where = ".".join(map(str, first["loc"])) or "the message"
-    return truncate(f"{where}: {describe_invalid(first)}", 300)
+    problem = error.errors(include_url=False)[0]
+    location = ".".join(map(str, problem["loc"])) or "the message"
+    return truncate(f"{location}: {describe_invalid(problem)}", 300)
 
 
 class Hello(_Strict):

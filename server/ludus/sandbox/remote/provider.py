@@ -56,7 +56,7 @@ class Sandboxd(PooledProvider):
     async def open(self) -> None:
         """See `SandboxProvider.open`. At least one host must answer; the others may do so later."""
         named = self._named if self._named is not None else os.environ.get(HOSTS_VARIABLE, "").split(",")
-        urls = list(dict.fromkeys(_check_url(one) for one in named if one.strip()))
+        urls = list(dict.fromkeys(_check_url(url) for url in named if url.strip()))
         if not urls:
             raise SandboxUnavailable(
                 f"sandboxd sandboxes need a host: start `ludus sandboxd` on one, and set {HOSTS_VARIABLE} to its "
@@ -81,8 +81,8 @@ class Sandboxd(PooledProvider):
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._timing.connect + 1.0
         try:
-            while waiting and (left := deadline - loop.time()) > 0:
-                _, waiting = await asyncio.wait(waiting, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            while waiting and (remaining := deadline - loop.time()) > 0:
+                _, waiting = await asyncio.wait(waiting, timeout=remaining, return_when=asyncio.FIRST_COMPLETED)
                 if any(host.usable for host in self._hosts):
                     deadline = min(deadline, loop.time() + _OTHERS_SECONDS)
         finally:
@@ -123,7 +123,7 @@ class Sandboxd(PooledProvider):
         """Return the session of the host with the most room for its size, or None if there is no room on any."""
         sessions = [host.usable for host in self._hosts if host.url not in without]
         usable = [session for session in sessions if session is not None and session.room > 0]
-        return max(usable, key=lambda one: one.room, default=None)
+        return max(usable, key=lambda host: host.room, default=None)
 
     def _reasons(self, failed: dict[str, str] | None = None) -> str:
         """Return why each host cannot be used."""

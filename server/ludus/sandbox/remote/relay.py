@@ -37,7 +37,7 @@ class ProcessRelay:
         self._unwritten = 0
         self._abandoned: asyncio.Task[None] | None = None
         tending = asyncio.get_running_loop().create_task(self._tend())
-        self._outputs = [asyncio.create_task(self._send_output(*one)) for one in enumerate(outputs)]
+        self._outputs = [asyncio.create_task(self._send_output(*numbered)) for numbered in enumerate(outputs)]
         self._ending = asyncio.create_task(self._send_end(tending))
 
     def hear(self, event: dict[str, Any], body: bytes) -> None:

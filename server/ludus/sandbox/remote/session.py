@@ -63,19 +63,19 @@ class HostLimits:
     known: tuple[tuple[str, str], ...] = ()
     """The same, of folders that clients know by other paths: (path of the clients, folder of the host)."""
 
-    def locate(self, place: str) -> str | None:
-        """Return the path on the host that clients name `place`; None if sandboxes may not show it."""
+    def locate(self, path: str) -> str | None:
+        """Return the path on the host that clients name `path`; None if sandboxes may not show it."""
         try:
-            return self._locate(os.path.normpath(place))
+            return self._locate(os.path.normpath(path))
         except OSError:  # it leads through what even this process may not follow
             return None
 
     def _locate(self, named: str) -> str | None:
-        for theirs, ours in self.known:
-            if _is_below(named, theirs):
-                real = os.path.realpath(os.path.join(ours, os.path.relpath(named, theirs)))
-                return real if _is_below(real, os.path.realpath(ours)) else None
-        return named if any(_is_below(os.path.realpath(named), one) for one in self.readonly) else None
+        for their_path, local_path in self.known:
+            if _is_below(named, their_path):
+                real = os.path.realpath(os.path.join(local_path, os.path.relpath(named, their_path)))
+                return real if _is_below(real, os.path.realpath(local_path)) else None
+        return named if any(_is_below(os.path.realpath(named), root) for root in self.readonly) else None
 
 
 def _is_below(path: str, folder: str) -> bool:
@@ -153,11 +153,11 @@ class Session:
             raise m.WireError(f"a client does not send frames of kind {frame.kind}")
 
     def _take_event(self, frame: m.Frame) -> None:
-        found = self._streams.get(frame.stream)
+        stream = self._streams.get(frame.stream)
         event, body = m.unpack(frame.payload)
-        if found is not None:
+        if stream is not None:
             try:
-                found[1].hear(event, body)
+                stream[1].hear(event, body)
             except (KeyError, TypeError, ValueError, OverflowError) as error:
                 raise m.WireError(f"an event cannot be read: {error!r}") from None
 
@@ -165,8 +165,8 @@ class Session:
         self._assembly.drop(number)
         if (task := self._working.get(number)) is not None:
             task.cancel()
-        if (found := self._streams.get(number)) is not None:
-            found[1].close()
+        if (stream := self._streams.get(number)) is not None:
+            stream[1].close()
         elif number in self._boxes:
             self._start_closing(number)
 
@@ -202,8 +202,8 @@ class Session:
         try:
             head, body = m.unpack(data)
             del data
-            asked = m.read_request(head)
-            reply, body = await self._operations[asked.op](number, asked, body)
+            request = m.read_request(head)
+            reply, body = await self._operations[request.op](number, request, body)
         except asyncio.CancelledError:
             reply, body = m.describe_error(SandboxFailed("the request was canceled")), b""
             if self.ended.is_set():
@@ -234,27 +234,27 @@ class Session:
             raise SandboxUnsupported(
                 "sandboxd cannot build images from folders of its clients: push the image to a registry and set `image`"
             )
-        shown = []
-        for place, inside in settings.readonly:
-            found = self._host.limits.locate(place)
-            if found is None:
+        paths = []
+        for path, inside in settings.readonly:
+            local_path = self._host.limits.locate(path)
+            if local_path is None:
                 raise SandboxUnsupported(
-                    f"`readonly` names {place}, which this host does not show: start its sandboxd with "
-                    f"`--readonly {place}`"
+                    f"`readonly` names {path}, which this host does not show: start its sandboxd with "
+                    f"`--readonly {path}`"
                 )
-            shown.append((found, inside))
-        return settings.model_copy(update={"provider": self._host.provider.name, "warm": 0, "readonly": tuple(shown)})
+            paths.append((local_path, inside))
+        return settings.model_copy(update={"provider": self._host.provider.name, "warm": 0, "readonly": tuple(paths)})
 
-    async def _check(self, number: int, asked: m.Check, body: bytes) -> Reply:
-        await self._host.provider.prepare(self._local(asked.settings))
+    async def _check(self, number: int, request: m.Check, body: bytes) -> Reply:
+        await self._host.provider.prepare(self._local(request.settings))
         return {}, b""
 
-    async def _create(self, number: int, asked: m.Create, body: bytes) -> Reply:
-        settings = self._local(asked.settings)
+    async def _create(self, number: int, request: m.Create, body: bytes) -> Reply:
+        settings = self._local(request.settings)
         return await self._add(number, lambda: self._host.provider.create(settings))
 
-    async def _fork(self, number: int, asked: m.Fork, body: bytes) -> Reply:
-        return await self._add(number, self._find(asked.box).fork)
+    async def _fork(self, number: int, request: m.Fork, body: bytes) -> Reply:
+        return await self._add(number, self._find(request.box).fork)
 
     async def _add(self, number: int, make: Callable[[], Awaitable[Sandbox]]) -> Reply:
         """Make a sandbox, and count it from before it starts until it has ended."""
@@ -272,8 +272,8 @@ class Session:
         log.info("client %s: sandbox %d was created", self.name, number)
         return {"load": self._host.load().model_dump()}, b""
 
-    async def _close(self, number: int, asked: m.Close, body: bytes) -> Reply:
-        await self._end_box(asked.box)
+    async def _close(self, number: int, request: m.Close, body: bytes) -> Reply:
+        await self._end_box(request.box)
         return {"load": self._host.load().model_dump()}, b""
 
     async def _end_all(self) -> None:
@@ -291,9 +291,9 @@ class Session:
         return self._closing.get(number)
 
     async def _close_box(self, number: int, box: Sandbox) -> None:
-        streams = [one for of, one in tuple(self._streams.values()) if of == number]
-        for one in streams:
-            one.close()
+        streams = [stream for of, stream in tuple(self._streams.values()) if of == number]
+        for stream in streams:
+            stream.close()
         try:
             await box.aclose()
             await asyncio.gather(*(stream.wait() for stream in streams))
@@ -302,53 +302,54 @@ class Session:
             del self._closing[number]
             log.info("client %s: sandbox %d was closed", self.name, number)
 
-    async def _goodbye(self, number: int, asked: m.Goodbye, body: bytes) -> Reply:
+    async def _goodbye(self, number: int, request: m.Goodbye, body: bytes) -> Reply:
         await self._end_all()
         self.ended.set()
         return {}, b""
 
     # ── what is done in them ───────────────────────────────────────────────────────────────────────────────────────
 
-    async def _run(self, number: int, asked: m.Run, body: bytes) -> Reply:
-        box = self._find(asked.box)
-        result = await box.run(asked.argv, stdin=body, env=asked.env, cwd=asked.cwd, limits=asked.limits)
+    async def _run(self, number: int, request: m.Run, body: bytes) -> Reply:
+        box = self._find(request.box)
+        result = await box.run(request.argv, stdin=body, env=request.env, cwd=request.cwd, limits=request.limits)
         return m.describe_result(result)
 
-    async def _spawn(self, number: int, asked: m.Spawn, body: bytes) -> Reply:
-        box = self._find(asked.box)
-        if asked.terminal is None:
-            handle: Any = await box.spawn(asked.argv, env=asked.env, cwd=asked.cwd, limits=asked.limits)
+    async def _spawn(self, number: int, request: m.Spawn, body: bytes) -> Reply:
+        box = self._find(request.box)
+        if request.terminal is None:
+            handle: Any = await box.spawn(request.argv, env=request.env, cwd=request.cwd, limits=request.limits)
         else:
-            rows, columns = asked.terminal
+            rows, columns = request.terminal
             handle = await box.open_terminal(
-                asked.argv, rows=rows, columns=columns, env=asked.env, cwd=asked.cwd, limits=asked.limits
+                request.argv, rows=rows, columns=columns, env=request.env, cwd=request.cwd, limits=request.limits
             )
-        self._streams[number] = asked.box, ProcessRelay(self.channel, number, handle, lambda: self._forget(number))
+        self._streams[number] = request.box, ProcessRelay(self.channel, number, handle, lambda: self._forget(number))
         return {}, b""
 
-    async def _connect(self, number: int, asked: m.ConnectPort, body: bytes) -> Reply:
-        if sum(of == asked.box and isinstance(one, Tunnel) for of, one in self._streams.values()) >= _CONNECTIONS:
+    async def _connect(self, number: int, request: m.ConnectPort, body: bytes) -> Reply:
+        tunnels = sum(of == request.box and isinstance(stream, Tunnel) for of, stream in self._streams.values())
+        if tunnels >= _CONNECTIONS:
             raise SandboxLimitReached(f"{_CONNECTIONS} connections to the sandbox are open, as many as a host allows")
-        connected = await self._find(asked.box).connect(asked.port)
-        self._streams[number] = asked.box, Tunnel(self.channel, number, connected, lambda: self._forget(number))
+        connected = await self._find(request.box).connect(request.port)
+        self._streams[number] = request.box, Tunnel(self.channel, number, connected, lambda: self._forget(number))
         return {}, b""
 
     def _forget(self, number: int) -> None:
         self._streams.pop(number, None)
 
-    async def _read(self, number: int, asked: m.Read, body: bytes) -> Reply:
-        return {}, await self._find(asked.box).read(asked.path, limit=asked.limit)
+    async def _read(self, number: int, request: m.Read, body: bytes) -> Reply:
+        return {}, await self._find(request.box).read(request.path, limit=request.limit)
 
-    async def _write(self, number: int, asked: m.Write, body: bytes) -> Reply:
-        await self._find(asked.box).write(asked.path, body, executable=asked.executable)
+    async def _write(self, number: int, request: m.Write, body: bytes) -> Reply:
+        await self._find(request.box).write(request.path, body, executable=request.executable)
         return {}, b""
 
-    async def _list(self, number: int, asked: m.ListDirectory, body: bytes) -> Reply:
-        return {"entries": [asdict(one) for one in await self._find(asked.box).list(asked.path)]}, b""
+    async def _list(self, number: int, request: m.ListDirectory, body: bytes) -> Reply:
+        return {"entries": [asdict(entry) for entry in await self._find(request.box).list(request.path)]}, b""
 
-    async def _snapshot(self, number: int, asked: m.TakeSnapshot, body: bytes) -> Reply:
-        return {}, (await self._find(asked.box).snapshot()).data
+    async def _snapshot(self, number: int, request: m.TakeSnapshot, body: bytes) -> Reply:
+        return {}, (await self._find(request.box).snapshot()).data
 
-    async def _restore(self, number: int, asked: m.Restore, body: bytes) -> Reply:
-        await self._find(asked.box).restore(Snapshot(body))
+    async def _restore(self, number: int, request: m.Restore, body: bytes) -> Reply:
+        await self._find(request.box).restore(Snapshot(body))
         return {}, b""

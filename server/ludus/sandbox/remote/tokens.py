@@ -29,8 +29,8 @@ def read_token(file: Path | None = None) -> str | None:
     return _check(text, f"the token file {file}")
 
 
-def _check(text: str, where: str) -> str:
+def _check(text: str, source: str) -> str:
     token = text.strip()
-    if not token or any(not 33 <= ord(one) <= 126 for one in token):
-        raise SandboxUnavailable(f"{where} must contain one token of printable ASCII characters without spaces")
+    if not token or any(not 33 <= ord(character) <= 126 for character in token):
+        raise SandboxUnavailable(f"{source} must contain one token of printable ASCII characters without spaces")
     return token

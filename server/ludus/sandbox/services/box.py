@@ -75,7 +75,7 @@ class ServiceBox(SandboxBase):
         """See `SandboxBase.alive`. It is not handed out after half of its lifetime."""
         return self._closing is None and self._gone is None and time.monotonic() < self._expires
 
-    async def _ask(self, op: str, data: bytes = b"", *, seconds: float, **asked: Any) -> tuple[dict[str, Any], bytes]:
+    async def _ask(self, op: str, data: bytes = b"", *, seconds: float, **fields: Any) -> tuple[dict[str, Any], bytes]:
         """Carry out a request.
 
         Raises:
@@ -83,19 +83,19 @@ class ServiceBox(SandboxBase):
             Overdue: the service did not answer in time.
             NoAnswer: the program inside was ended.
         """
-        asked |= {"home": self._home, "user": self._user, "disk": self.limits.disk, "number": next(self._numbers)}
+        fields |= {"home": self._home, "user": self._user, "disk": self.limits.disk, "number": next(self._numbers)}
         try:
-            return await request(self._machine, self._token, op, data, seconds=seconds, **asked)
+            return await request(self._machine, self._token, op, data, seconds=seconds, **fields)
         except (Overdue, NoAnswer, SandboxFailed):
             raise
         except Exception as error:
             raise SandboxFailed(f"the sandbox is gone: {self.settings.provider}: {describe(error)}") from error
 
-    async def _ask_stoppable(self, op: str, data: bytes, **asked: Any) -> tuple[dict[str, Any], bytes]:
+    async def _ask_stoppable(self, op: str, data: bytes, **fields: Any) -> tuple[dict[str, Any], bytes]:
         """Carry out a request that `_stop` and `_kill` can give up; what it left is then ended."""
         if self._closing is not None or self._gone is not None:
             raise self._gone or SandboxFailed("the sandbox is gone: it was closed")
-        asking = asyncio.get_running_loop().create_task(self._ask(op, data, **asked))
+        asking = asyncio.get_running_loop().create_task(self._ask(op, data, **fields))
         self._asking, self._stopped = asking, False
         try:
             return await asking
@@ -165,20 +165,20 @@ class ServiceBox(SandboxBase):
             limit = "seconds"
         return RunResult(b"", b"", None, signal.SIGKILL, limit, took, 0.0, 0, True, True)
 
-    async def _file(self, op: str, data: bytes = b"", **asked: Any) -> tuple[dict[str, Any], bytes]:
+    async def _file(self, op: str, data: bytes = b"", **fields: Any) -> tuple[dict[str, Any], bytes]:
         """Carry out a file operation in turn."""
 
         async def work() -> tuple[dict[str, Any], bytes]:
             try:
-                return await self._ask_stoppable(op, data, seconds=_FILE_SECONDS, **asked)
+                return await self._ask_stoppable(op, data, seconds=_FILE_SECONDS, **fields)
             except (Overdue, NoAnswer) as error:
                 failed = SandboxFailed(f"the sandbox is gone: a file operation got no answer ({describe(error)})")
                 await self._lose(failed)
                 raise failed from None
 
-        answer, found = await self._in_turn(work)
+        answer, content = await self._in_turn(work)
         _check(answer)
-        return answer, found
+        return answer, content
 
     async def read(self, path: str, *, limit: int = 16 * 1024 * 1024) -> bytes:
         """See `Sandbox.read`."""
@@ -217,7 +217,7 @@ class ServiceBox(SandboxBase):
 
 
 async def request(
-    machine: Machine, token: str, op: str, data: bytes = b"", *, seconds: float, **asked: Any
+    machine: Machine, token: str, op: str, data: bytes = b"", *, seconds: float, **fields: Any
 ) -> tuple[dict[str, Any], bytes]:
     """Carry out a request in a sandbox of a service.
 
@@ -229,30 +229,30 @@ async def request(
     """
     name = secrets.token_hex(8)
     control = f"/tmp/.ludus-{token}"
-    asked |= {"op": op, "mark": f"ludus-{name}", "token": token, "control": control, "output": f"{control}/{name}.out"}
+    fields |= {"op": op, "mark": f"ludus-{name}", "token": token, "control": control, "output": f"{control}/{name}.out"}
     async with _bounded(seconds + MARGIN_SECONDS):
-        given: bytes | str = pack(asked, data)
-        if len(given) > INLINE:
+        argument: bytes | str = pack(fields, data)
+        if len(argument) > INLINE:
             uploaded = f"/tmp/.ludus-{name}.in"
-            await machine.upload(uploaded, pack(asked, data))
-            given = uploaded
-        done = await machine.execute(command_line(token, given), seconds)
+            await machine.upload(uploaded, pack(fields, data))
+            argument = uploaded
+        executed = await machine.execute(command_line(token, argument), seconds)
         try:
-            payload = find_answer(done.stdout, asked["mark"])
+            payload = find_answer(executed.stdout, fields["mark"])
             if payload == b"":
-                payload = await machine.download(asked["output"])
+                payload = await machine.download(fields["output"])
             if payload is not None:
                 return unpack(payload)
         except ValueError as error:
             raise SandboxFailed(f"the answer of the sandbox cannot be read: {error}") from None
-    if done.exit_code == 0:
+    if executed.exit_code == 0:
         raise SandboxFailed("the service reports success but returned no answer of the program in the sandbox")
-    raise NoAnswer(_last_words(done))
+    raise NoAnswer(_last_words(executed))
 
 
-def _last_words(done: Executed) -> str:
-    said = (done.stderr or done.stdout).strip()
-    return f"exit code {done.exit_code}: {said[-300:] or 'no output'}"
+def _last_words(executed: Executed) -> str:
+    output = (executed.stderr or executed.stdout).strip()
+    return f"exit code {executed.exit_code}: {output[-300:] or 'no output'}"
 
 
 @contextlib.asynccontextmanager

@@ -28,7 +28,7 @@ class E2BMachine(Machine):
     async def execute(self, line: str, seconds: float) -> Executed:
         """See `Machine.execute`."""
         try:
-            done: Any = await self._sandbox.commands.run(
+            finished: Any = await self._sandbox.commands.run(
                 line, user="root", cwd="/", timeout=seconds, request_timeout=_REQUEST_SECONDS
             )
         except e2b.CommandExitException as error:
@@ -37,7 +37,7 @@ class E2BMachine(Machine):
             raise  # they are timeouts too
         except e2b.TimeoutException as error:
             raise Overdue(str(error)) from None
-        return Executed(done.exit_code, done.stdout, done.stderr)
+        return Executed(finished.exit_code, finished.stdout, finished.stderr)
 
     async def upload(self, path: str, data: bytes) -> None:
         """See `Machine.upload`."""
@@ -45,8 +45,8 @@ class E2BMachine(Machine):
 
     async def download(self, path: str) -> bytes:
         """See `Machine.download`."""
-        read = await self._sandbox.files.read(path, format="bytes", user="root", request_timeout=_REQUEST_SECONDS)
-        return bytes(read)
+        content = await self._sandbox.files.read(path, format="bytes", user="root", request_timeout=_REQUEST_SECONDS)
+        return bytes(content)
 
     async def end(self) -> None:
         """See `Machine.end`."""
@@ -62,14 +62,14 @@ class E2B(ServiceProvider):
 
     async def _left(self, boot: str) -> list[tuple[str, Mapping[str, str]]]:
         query = e2b.SandboxQuery(metadata={BOOT_LABEL: boot})
-        found: list[tuple[str, Mapping[str, str]]] = []
+        sandboxes: list[tuple[str, Mapping[str, str]]] = []
         try:
             pages = e2b.AsyncSandbox.list(query=query, request_timeout=_REQUEST_SECONDS)
             while pages.has_next:
-                found += [(one.sandbox_id, one.metadata or {}) for one in await pages.next_items()]
+                sandboxes += [(sandbox.sandbox_id, sandbox.metadata or {}) for sandbox in await pages.next_items()]
         except e2b.AuthenticationException as error:
             raise Refusal(f"E2B refuses the key in E2B_API_KEY ({error})", SandboxUnavailable) from None
-        return found
+        return sandboxes
 
     async def _remove(self, name: str) -> None:
         await e2b.AsyncSandbox.kill(name, request_timeout=_REQUEST_SECONDS)
@@ -88,7 +88,7 @@ class E2B(ServiceProvider):
             raise Refusal(f"the template {settings.image!r} cannot be used: {error}", SandboxImageError) from None
         except e2b.SandboxException as error:
             if settings.image is not None and getattr(error, "status_code", None) in (400, 404):
-                why = f"the template {settings.image!r} (`image`) cannot be used: {error}"
-                raise Refusal(why, SandboxImageError) from None
+                reason = f"the template {settings.image!r} (`image`) cannot be used: {error}"
+                raise Refusal(reason, SandboxImageError) from None
             raise
         return E2BMachine(sandbox)

@@ -60,7 +60,7 @@ class Seen:
         self.members: list[int] = []
         self.memory = self.tasks = 0
         self.cpu = 0.0
-        found: dict[int, tuple[int, float, int, int]] = {}
+        processes: dict[int, tuple[int, float, int, int]] = {}
         for name in os.listdir("/proc"):
             if not name.isdigit():
                 continue
@@ -73,20 +73,20 @@ class Seen:
                 continue
             if words[0] in (b"Z", b"X") and user is not None:
                 continue
-            found[int(name)] = (
+            processes[int(name)] = (
                 int(words[1]), sum(map(int, words[11:15])) / _TICK, int(words[17]), max(0, int(words[21])) * _PAGE,
             )  # fmt: skip
-        for pid, (_, cpu, tasks, memory) in found.items():
-            if user is not None or _descends(pid, found, roots):
+        for pid, (_, cpu, tasks, memory) in processes.items():
+            if user is not None or _descends(pid, processes, roots):
                 self.members.append(pid)
                 self.cpu += cpu
                 self.tasks += tasks
                 self.memory += memory
 
 
-def _descends(pid: int, found: dict[int, tuple[int, float, int, int]], roots: set[int]) -> bool:
+def _descends(pid: int, processes: dict[int, tuple[int, float, int, int]], roots: set[int]) -> bool:
     for _ in range(1000):
-        about = found.get(pid)
+        about = processes.get(pid)
         if about is None:
             return False
         pid = about[0]
@@ -98,16 +98,16 @@ def _descends(pid: int, found: dict[int, tuple[int, float, int, int]], roots: se
 def used(home: str, user: int | None) -> int:
     """Return the bytes that files in the work directory and in /tmp take."""
     total = 0
-    left = [home, "/tmp"]
-    while left:
+    folders = [home, "/tmp"]
+    while folders:
         try:
-            with os.scandir(left.pop()) as entries:
+            with os.scandir(folders.pop()) as entries:
                 for entry in entries:
                     about = entry.stat(follow_symlinks=False)
                     if user is None or about.st_uid == user:
                         total += about.st_blocks * 512
                         if entry.is_dir(follow_symlinks=False):
-                            left.append(entry.path)
+                            folders.append(entry.path)
         except OSError:
             continue
     return total
@@ -135,14 +135,14 @@ def end_all(user: int | None, roots: set[int]) -> None:
         time.sleep(0.005)
 
 
-def end_others(asked: dict[str, Any]) -> None:
+def end_others(request: dict[str, Any]) -> None:
     """End what canceled requests to this sandbox have left: their commands and, as far as possible, themselves."""
     helpers: set[int] = set()
     for name in os.listdir("/proc"):
         if name.isdigit() and int(name) != os.getpid():
             try:
                 with open(f"/proc/{name}/cmdline", "rb") as file:
-                    if asked["token"].encode() in file.read():
+                    if request["token"].encode() in file.read():
                         helpers.add(int(name))
             except OSError:
                 continue
@@ -156,8 +156,8 @@ def end_others(asked: dict[str, Any]) -> None:
         except OSError:
             break
     helpers -= ancestors
-    if asked["user"] is not None or helpers:
-        end_all(asked["user"], helpers)
+    if request["user"] is not None or helpers:
+        end_all(request["user"], helpers)
 
 
 def _reap() -> None:
@@ -171,8 +171,8 @@ def _reap() -> None:
 class _Command:
     """One command while it runs."""
 
-    def __init__(self, asked: dict[str, Any], stdin: bytes) -> None:
-        self.asked, self.limits, self.user = asked, asked["limits"], asked["user"]
+    def __init__(self, request: dict[str, Any], stdin: bytes) -> None:
+        self.request, self.limits, self.user = request, request["limits"], request["user"]
         self.stdin = memoryview(stdin)
         self.taken = (bytearray(), bytearray())
         self.cut = [False, False]
@@ -181,7 +181,7 @@ class _Command:
         self.status: int | None = None
         self.peak = 0
         self.cpu = 0.0
-        self.disk = max(self.limits["disk"], used(asked["home"], self.user))
+        self.disk = max(self.limits["disk"], used(request["home"], self.user))
         self.began = time.monotonic()
         self.next_look = self.began + _POLL_SECONDS
         self.next_disk = self.began + _DISK_SECONDS
@@ -192,7 +192,7 @@ class _Command:
 
     def start(self) -> tuple[int, str] | None:
         """Start the command; return the exit code of a shell and a message if that fails."""
-        folder = files._walk(self.asked, self.asked["cwd"], files._parts(self.asked["cwd"]))
+        folder = files._walk(self.request, self.request["cwd"], files._parts(self.request["cwd"]))
         inner_in, self.input = os.pipe()
         outs = [os.pipe(), os.pipe()]
         report, failed = os.pipe()
@@ -205,7 +205,7 @@ class _Command:
                 self._confine()
                 os.closerange(3, failed)
                 os.closerange(failed + 1, 1024)
-                os.execvpe(self.asked["argv"][0], self.asked["argv"], self.asked["env"])
+                os.execvpe(self.request["argv"][0], self.request["argv"], self.request["env"])
             except BaseException as error:
                 code = getattr(error, "errno", None) or 22
                 os.write(failed, b"%d" % code)
@@ -213,8 +213,8 @@ class _Command:
                 os._exit(127)
         for end in (folder, inner_in, failed, outs[0][1], outs[1][1]):
             os.close(end)
-        with open(report, "rb") as said:
-            text = said.read()
+        with open(report, "rb") as report_file:
+            text = report_file.read()
         for number, (end, _) in enumerate(outs):
             os.set_blocking(end, False)
             self.streams[end] = number
@@ -223,7 +223,7 @@ class _Command:
             return None
         os.waitpid(self.pid, 0)
         code = int(text)
-        return (127 if code == 2 else 126), f"{self.asked['argv'][0]}: {os.strerror(code)}\n"
+        return (127 if code == 2 else 126), f"{self.request['argv'][0]}: {os.strerror(code)}\n"
 
     def _confine(self) -> None:
         """Set the limits of the process that becomes the command, and give up privileges."""
@@ -233,15 +233,15 @@ class _Command:
         for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD):
             signal.signal(number, signal.SIG_DFL)
         cpu = int(self.limits["cpu_seconds"]) + 1
-        wanted = [
+        limits = [
             (resource.RLIMIT_FSIZE, self.limits["file_size"]), (resource.RLIMIT_CPU, cpu), (resource.RLIMIT_CORE, 0),
         ]  # fmt: skip
         if self.user is not None:
-            wanted.append((resource.RLIMIT_NPROC, 4 * self.limits["processes"]))
-        for kind, most in wanted:
+            limits.append((resource.RLIMIT_NPROC, 4 * self.limits["processes"]))
+        for kind, limit in limits:
             hard = resource.getrlimit(kind)[1]
-            most = most if hard == resource.RLIM_INFINITY else min(most, hard)
-            quietly(resource.setrlimit, kind, (most, most))
+            limit = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
+            quietly(resource.setrlimit, kind, (limit, limit))
         if self.user is not None:
             become(self.user)
         ctypes.CDLL(None).prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0)
@@ -314,13 +314,13 @@ class _Command:
             self.limit = self.limit or "seconds"
         if now < self.next_look:
             return
-        seen = Seen(self.user, {os.getpid()})
-        self._count(seen)
+        usage = Seen(self.user, {os.getpid()})
+        self._count(usage)
         if self.cpu > self.limits["cpu_seconds"]:
             self.limit = self.limit or "cpu_seconds"
-        elif seen.tasks > self.limits["processes"]:  # before memory: pages that many processes share count for each
+        elif usage.tasks > self.limits["processes"]:  # before memory: pages that many processes share count for each
             self.limit = self.limit or "processes"
-        elif seen.memory > self.limits["memory"]:
+        elif usage.memory > self.limits["memory"]:
             self.limit = self.limit or "memory"
         if now >= self.next_disk:
             self._look_at_disk()
@@ -329,13 +329,13 @@ class _Command:
         self.next_look = after + max(_POLL_SECONDS, 4 * (after - now))  # a fifth of a processor at most
 
     def _look_at_disk(self) -> None:
-        if used(self.asked["home"], self.user) > self.disk:
+        if used(self.request["home"], self.user) > self.disk:
             self.limit = self.limit or "disk"
 
-    def _count(self, seen: Seen | None) -> None:
+    def _count(self, usage: Seen | None) -> None:
         gone = resource.getrusage(resource.RUSAGE_CHILDREN)
-        self.cpu = max(self.cpu, gone.ru_utime + gone.ru_stime + (seen.cpu if seen else 0.0))
-        self.peak = max(self.peak, gone.ru_maxrss * 1024, seen.memory if seen else 0)
+        self.cpu = max(self.cpu, gone.ru_utime + gone.ru_stime + (usage.cpu if usage else 0.0))
+        self.peak = max(self.peak, gone.ru_maxrss * 1024, usage.memory if usage else 0)
 
     def finish(self) -> tuple[dict[str, Any], bytes]:
         """End all of its processes, read what is left of its output, and describe how it ended."""
@@ -363,14 +363,14 @@ class _Command:
         return described, bytes(self.taken[0] + self.taken[1])
 
 
-def run(asked: dict[str, Any], stdin: bytes) -> tuple[dict[str, Any], bytes]:
+def run(request: dict[str, Any], stdin: bytes) -> tuple[dict[str, Any], bytes]:
     """Run one command until it ends, and return how it ended and its output.
 
     Raises:
         Refused: there is no directory `cwd`.
     """
-    command = _Command(asked, stdin)
-    if any("\0" in word for word in asked["argv"]):
+    command = _Command(request, stdin)
+    if any("\0" in word for word in request["argv"]):
         failed: tuple[int, str] | None = (126, "the command contains a NUL character\n")
     else:
         failed = command.start()

@@ -47,13 +47,13 @@ def command_line(token: str, payload: bytes | str) -> str:
         token: the sandbox's token, which marks the process.
         payload: the request, or the path of a file with it.
     """
-    given = base64.b64encode(payload).decode() if isinstance(payload, bytes) else "@" + payload
-    return shlex.join(["python3", "-I", "-S", "-c", _BOOT, _packed(), given, token])
+    argument = base64.b64encode(payload).decode() if isinstance(payload, bytes) else "@" + payload
+    return shlex.join(["python3", "-I", "-S", "-c", _BOOT, _packed(), argument, token])
 
 
-def pack(asked: dict[str, Any], data: bytes) -> bytes:
+def pack(request: dict[str, Any], data: bytes) -> bytes:
     """Return a request or an answer as bytes: the length of its JSON, the JSON, and its data."""
-    text = json.dumps(asked).encode()
+    text = json.dumps(request).encode()
     return len(text).to_bytes(4, "big") + text + data
 
 
@@ -77,7 +77,7 @@ def find_answer(text: str, mark: str) -> bytes | None:
         ValueError: the line is not base64.
     """
     for line in reversed(text.splitlines()):
-        head, _, rest = line.partition(" ")
+        head, _, encoded = line.partition(" ")
         if head == mark:
-            return b"" if rest == "@" else base64.b64decode(rest, validate=True)
+            return b"" if encoded == "@" else base64.b64decode(encoded, validate=True)
     return None

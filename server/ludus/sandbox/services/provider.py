@@ -34,8 +34,8 @@ TOKEN_LABEL: Final = "ludus-token"
 class Refusal(Exception):
     """A service refuses a request for a reason that the user can change."""
 
-    def __init__(self, what: str, kind: type[SandboxUnsupported | SandboxUnavailable | SandboxFailed]) -> None:
-        super().__init__(what)
+    def __init__(self, message: str, kind: type[SandboxUnsupported | SandboxUnavailable | SandboxFailed]) -> None:
+        super().__init__(message)
         self.kind = kind
 
 
