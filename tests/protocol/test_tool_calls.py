@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ludus.forms.text import schemas_of
+from ludus.forms.tool_calls import TEXT_FORMATS, TextFormatName
 from ludus.protocol.actions import Call
 from ludus.protocol.items import MalformedCall
-from ludus.protocol.text_forms import schemas_of
-from ludus.protocol.tool_calls import TEXT_FORMATS, TextFormatName
 
 HERMES_FORMAT, LLAMA_FORMAT, PYTHON_FORMAT = TEXT_FORMATS["hermes"], TEXT_FORMATS["llama"], TEXT_FORMATS["pythonic"]
 

@@ -4,10 +4,10 @@ import pytest
 from chat_models import HERMES, QWEN3, chatml, llama2, llama3
 from token_play import ADD, output, said
 
+from ludus.forms.tool_calls import TEXT_FORMATS, TextFormatName
 from ludus.protocol.actions import Call
 from ludus.protocol.content import ImageBlock, Message, text_of
 from ludus.protocol.items import CallItem, Item, MalformedCall, text_message
-from ludus.protocol.tool_calls import TEXT_FORMATS, TextFormatName
 from ludus.rendering import Renderer, RenderingError
 from ludus.rendering.template import Template
 

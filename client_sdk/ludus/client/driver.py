@@ -29,6 +29,7 @@ from ludus.client.episode import Episode
 from ludus.client.formats import FORMATS, FormatName, observations
 from ludus.client.policies.base import CallIds, Turn
 from ludus.common.completions import read_ending
+from ludus.forms.tool_calls import spoken_text
 from ludus.protocol import errors as e
 from ludus.protocol.actions import Call
 from ludus.protocol.content import TextBlock
@@ -37,7 +38,6 @@ from ludus.protocol.items import CallItem, Item, MalformedCall, OutputItem, chec
 from ludus.protocol.lifecycle import EVENT_OF_REASON, EndReason, Event
 from ludus.protocol.rewards import Reward, total
 from ludus.protocol.text import replace_surrogates
-from ludus.protocol.tool_calls import spoken_text
 from ludus.protocol.trajectory import Branch, Failure, FailureKind, Stop, Trajectory, tool_records
 
 __all__ = ["EPISODE_LOST_ERRORS", "failure_of"]

@@ -23,6 +23,7 @@ from typing import Any, Final
 
 from ludus.client.driver import failure_of
 from ludus.client.episode import Episode
+from ludus.forms.tool_calls import spoken_text
 from ludus.gateway.harness import (
     Harness,
     HarnessFailed,
@@ -39,7 +40,6 @@ from ludus.protocol.episodes import EpisodeInfo
 from ludus.protocol.items import CallItem, Item, OutputItem, parse_arguments, text_message, to_json
 from ludus.protocol.lifecycle import EVENT_OF_REASON, EndReason, Event
 from ludus.protocol.rewards import Reward
-from ludus.protocol.tool_calls import spoken_text
 from ludus.protocol.trajectory import Failure, FailureKind, Stop, Trajectory, Usage, tool_records
 
 POLICY: Final = "ludus.gateway"

@@ -23,11 +23,11 @@ from copy import deepcopy
 from typing import Any, ClassVar, Final, Literal
 
 from ludus.client import TaskAddress
+from ludus.forms.tool_calls import TextFormatName
 from ludus.integrations.peers import require
 from ludus.integrations.siblings import SIBLINGS
 from ludus.integrations.token_loop import Sample, Sampled, Tape, play_tokens, renderer_of
 from ludus.protocol.errors import InvalidParams, Unsupported
-from ludus.protocol.tool_calls import TextFormatName
 
 require("openrlhf", "0.11.2")
 

@@ -17,11 +17,11 @@ from typing import Any, Final, Literal
 from uuid import uuid4
 
 from ludus.client import TaskAddress
+from ludus.forms.tool_calls import TextFormatName
 from ludus.integrations.peers import require
 from ludus.integrations.siblings import SIBLINGS
 from ludus.integrations.token_loop import Sample, Sampled, play_tokens, renderer_of
 from ludus.protocol.errors import InvalidParams, Unsupported
-from ludus.protocol.tool_calls import TextFormatName
 
 require("skyrl", "0.4.0")
 

@@ -20,12 +20,12 @@ from typing import Any, Final
 
 from ludus.client import Driver, EpisodeOutcome, LudusError, TaskAddress
 from ludus.client.sync import run_sync
+from ludus.forms.tool_calls import TEXT_FORMATS, TextFormatName
 from ludus.integrations.held import HeldEpisode
 from ludus.integrations.peers import require
 from ludus.integrations.unscored import count, not_started
 from ludus.protocol.actions import Call
 from ludus.protocol.errors import EpisodeFailed, InvalidParams
-from ludus.protocol.tool_calls import TEXT_FORMATS, TextFormatName
 
 require("skyrl-gym", "0.4.0")
 

@@ -18,10 +18,10 @@ from typing import Any, Literal
 
 from ludus.client import ServerAddress, group_seed
 from ludus.client.environment import find_split
+from ludus.forms.tool_calls import TextFormatName
 from ludus.integrations.tinker_env import LudusEnv
 from ludus.integrations.tinker_group import LudusGroupBuilder
 from ludus.protocol.errors import InvalidParams
-from ludus.protocol.tool_calls import TextFormatName
 
 import chz  # isort: skip  # pyright: ignore[reportMissingImports]
 from tinker_cookbook.rl.types import RLDataset, RLDatasetBuilder  # isort: skip  # pyright: ignore[reportMissingImports]

@@ -11,9 +11,9 @@ from typing import Any, Final, Literal
 from uuid import uuid4
 
 from ludus.client import GroupMember, TaskAddress
+from ludus.forms.tool_calls import TextFormatName
 from ludus.integrations.tinker_env import LudusEnv
 from ludus.integrations.token_loop import renderer_of
-from ludus.protocol.tool_calls import TextFormatName
 from ludus.protocol.trajectory import Stop
 
 from tinker_cookbook.exceptions import AllTrajectoriesFailedError  # isort: skip  # pyright: ignore[reportMissingImports]

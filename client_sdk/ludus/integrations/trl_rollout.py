@@ -18,12 +18,12 @@ from typing import Any, Literal
 
 from ludus.client import Driver, EpisodeOutcome, LudusError, TaskAddress
 from ludus.client.sync import run_sync
+from ludus.forms.tool_calls import TextFormatName
 from ludus.integrations.groups import start_drivers
 from ludus.integrations.peers import require
 from ludus.integrations.token_loop import Tape, TokenEpisode
 from ludus.integrations.trl import TESTED
 from ludus.integrations.unscored import RETRIES, count, not_started
-from ludus.protocol.tool_calls import TextFormatName
 from ludus.rendering import Renderer
 
 

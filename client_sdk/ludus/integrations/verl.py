@@ -20,10 +20,10 @@ from typing import Any, Final, Literal
 from uuid import uuid4
 
 from ludus.client import EpisodeOutcome, TaskAddress
+from ludus.forms.tool_calls import TextFormatName
 from ludus.integrations.peers import require
 from ludus.integrations.siblings import SIBLINGS
 from ludus.integrations.token_loop import Sampled, play_tokens, renderer_of
-from ludus.protocol.tool_calls import TextFormatName
 
 require("verl", "0.9.0")
 

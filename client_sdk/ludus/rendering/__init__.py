@@ -5,8 +5,8 @@ Needs the packages of the `trainer` extra except torch: a tokenizer of `transfor
 
 from __future__ import annotations
 
-from ludus.protocol.text_forms import AnyCall
-from ludus.protocol.tool_calls import TextFormatName
+from ludus.forms.text import AnyCall
+from ludus.forms.tool_calls import TextFormatName
 from ludus.rendering.errors import RenderingError, TemplateExceeded
 from ludus.rendering.renderer import Called, ParsedTurn, Renderer
 from ludus.rendering.round_trip import TurnStyle

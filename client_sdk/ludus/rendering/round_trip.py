@@ -18,9 +18,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from ludus.forms.tool_calls import TEXT_FORMATS, THOUGHT_MARKS, THOUGHT_OPEN, AnyCall, TextFormat, TextFormatName
 from ludus.protocol.actions import Call
 from ludus.protocol.items import arguments_text
-from ludus.protocol.tool_calls import TEXT_FORMATS, THOUGHT_MARKS, THOUGHT_OPEN, AnyCall, TextFormat, TextFormatName
 from ludus.rendering.errors import RenderingError, TemplateExceeded
 from ludus.rendering.template import NO_TOOLS, PROBE, ChatMessage, Template
 

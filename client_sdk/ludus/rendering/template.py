@@ -23,7 +23,7 @@ from typing import Any, Final, TypeVar
 
 from jinja2 import Environment, TemplateError
 
-from ludus.protocol.tool_calls import THOUGHT_CLOSE
+from ludus.forms.tool_calls import THOUGHT_CLOSE
 from ludus.rendering.errors import RenderingError, TemplateExceeded
 
 T = TypeVar("T")

@@ -8,7 +8,7 @@ There is one module per provider, each with the same five functions:
     reply(response)     the same output as entries of the next request, with the provider's own fields
     from_text(text)     the response that a text without calls would be
 
-The names of `ludus.protocol.tool_calls`, such as `hermes`, are for models that the caller prompts and samples itself;
+The names of `ludus.forms.tool_calls`, such as `hermes`, are for models that the caller prompts and samples itself;
 see `text`.
 
 None of them needs a provider's package: requests and responses are plain JSON. Schemas are passed on unchanged if the
@@ -23,9 +23,9 @@ from typing import Any, Final, Literal, Protocol
 
 from ludus.client.formats import anthropic, google, openai_chat, openai_responses
 from ludus.client.formats.text import TextMessages
+from ludus.forms.tool_calls import TEXT_FORMATS, TextFormatName
 from ludus.protocol.episodes import ToolSpec
 from ludus.protocol.items import CallItem, Item, OutputItem
-from ludus.protocol.tool_calls import TEXT_FORMATS, TextFormatName
 
 __all__ = [
     "FORMATS",

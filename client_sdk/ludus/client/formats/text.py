@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ludus.client.formats import _names, openai_chat
+from ludus.forms.tool_calls import TEXT_FORMATS, TextFormatName
 from ludus.protocol.episodes import ToolSpec
 from ludus.protocol.items import CallItem, Item, text_message
-from ludus.protocol.tool_calls import TEXT_FORMATS, TextFormatName
 
 
 @dataclass(frozen=True, slots=True)

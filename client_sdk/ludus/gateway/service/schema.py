@@ -7,8 +7,8 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, StringConstraints, TypeAdapter, model_validator
 from pydantic.json_schema import models_json_schema
 
+from ludus.forms.tool_calls import TextFormatName
 from ludus.protocol.lifecycle import EndReason
-from ludus.protocol.tool_calls import TextFormatName
 from ludus.protocol.trajectory import Stop, Trajectory
 from ludus.rendering.bounded import SOURCE_CHARACTERS
 

@@ -11,7 +11,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, FilePath, model_validator
 
 from ludus.client.mix.policy import MixPolicy, TaskBand, check_stages
-from ludus.protocol.tool_calls import TextFormatName
+from ludus.forms.tool_calls import TextFormatName
 from ludus.trainer.core.config_base import Count, Positive, Rate, Seconds, Section, Share
 from ludus.trainer.core.config_learning import AdvantageConfig, DpoConfig, LossConfig, OptimizerConfig, SftConfig
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Final
 
+from ludus.forms.tool_calls import spoken_text
 from ludus.protocol.errors import AuthoringError
-from ludus.protocol.tool_calls import spoken_text
 from ludus.server.rewards.structure import NotJson, read_json
 
 REASON_CHARS: Final = 10_000

@@ -1,7 +1,7 @@
 """The parts from which forms of tool calls are made: calls between marks, JSON, lists in Python, and typed values.
 
 A form reads the text of a turn without its thoughts, and writes calls. What it cannot read becomes a `MalformedCall`;
-no text makes it raise. `ludus.protocol.tool_calls` has the registry.
+no text makes it raise. `ludus.forms.tool_calls` has the registry.
 """
 
 from __future__ import annotations

@@ -18,8 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, Literal
 
-from ludus.protocol.items import MalformedCall, arguments_text
-from ludus.protocol.markup_forms import (
+from ludus.forms.markup import (
     gemma_body,
     markup_body,
     named_body,
@@ -33,7 +32,7 @@ from ludus.protocol.markup_forms import (
     write_muse,
     write_pairs,
 )
-from ludus.protocol.text_forms import (
+from ludus.forms.text import (
     NO_SCHEMAS,
     AnyCall,
     Read,
@@ -49,6 +48,7 @@ from ludus.protocol.text_forms import (
     python_list,
     tagged,
 )
+from ludus.protocol.items import MalformedCall, arguments_text
 
 __all__ = ["TEXT_FORMATS", "TextFormatName"]
 

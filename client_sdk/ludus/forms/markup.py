@@ -14,8 +14,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from ludus.protocol.items import MalformedCall, arguments_text, parse_arguments
-from ludus.protocol.text_forms import (
+from ludus.forms.text import (
     AnyCall,
     Body,
     Schemas,
@@ -24,6 +23,7 @@ from ludus.protocol.text_forms import (
     plain_value,
     typed_value,
 )
+from ludus.protocol.items import MalformedCall, arguments_text, parse_arguments
 
 _QUOTE: Final = '<|"|>'
 

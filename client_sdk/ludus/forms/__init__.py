@@ -1,0 +1,6 @@
+"""How models write calls and thoughts into their text: one form for each family of models, as data.
+
+tool_calls.py  the registry of forms, and thoughts
+text.py        what forms share, and forms in JSON and Python
+markup.py      forms in tags and channels
+"""
