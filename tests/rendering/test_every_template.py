@@ -160,7 +160,7 @@ class Conversation:
         return Call(rng.choice(["add", "look_up"]), arguments)
 
     def _ids(self, messages: list[dict[str, Any]], *, prompt: bool) -> list[int]:
-        """What `apply_chat_template` gives, with what comes from outside guarded as in every prompt of ours."""
+        """What `apply_chat_template` gives, with what comes from outside guarded as in every prompt of the renderer."""
         guarded = [
             {**message, "content": self.renderer._escaped(message["content"])}
             if message["role"] != "assistant"

@@ -18,7 +18,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from ludus.forms.tool_calls import TEXT_FORMATS, THOUGHT_MARKS, THOUGHT_OPEN, AnyCall, TextFormat, TextFormatName
+from ludus.forms.text import AnyCall
+from ludus.forms.tool_calls import TEXT_FORMATS, THOUGHT_MARKS, THOUGHT_OPEN, TextFormat, TextFormatName
 from ludus.protocol.actions import Call
 from ludus.protocol.items import arguments_text
 from ludus.rendering.errors import RenderingError, TemplateExceeded
