@@ -19,15 +19,18 @@ import asyncio
 from collections.abc import Generator, Mapping
 from typing import Final
 
+from ludus.environments._dice import Dice
 from ludus.environments.spreadsheet import exploits
 from ludus.environments.spreadsheet.desk import BookDesk
+from ludus.environments.spreadsheet.domains import DOMAINS
 from ludus.environments.spreadsheet.engine.functions import FUNCTIONS
 from ludus.environments.spreadsheet.equivalents import equivalents
 from ludus.environments.spreadsheet.grading import evaluate
-from ludus.environments.spreadsheet.tasks import SpreadsheetTask, build, make_task
+from ludus.environments.spreadsheet.tasks import GOALS, SpreadsheetTask, build, pool
 from ludus.environments.spreadsheet.tools import CellTools, FeatureTools, SheetTools
 from ludus.protocol import Answer, Call, Component, EpisodeLimits, Reward, StepResult
 from ludus.server import Difficulty, ProceduralEnvironment, TaskDraw
+from ludus.server.authoring.partition import digest
 
 RULES: Final = """\
 - Where formulas are asked for, write formulas. They are tried with other data in the tables and inputs, so numbers \
@@ -51,7 +54,14 @@ class Spreadsheet(ProceduralEnvironment[SpreadsheetTask]):
     @classmethod
     def make_task(cls, draw: TaskDraw[Difficulty]) -> SpreadsheetTask:
         """Draw a workbook and goals."""
-        return make_task(draw)
+        seed = digest(f"spreadsheet:{draw.split}:{draw.difficulty}:{draw.place}:{draw.secret}") >> 11
+        dice, known, chosen = Dice(seed), pool(draw.split), []
+        domain, names = dice.pick(tuple(DOMAINS)), list(known)
+        for _ in range(min(dice.between(*GOALS[draw.difficulty]), len(names))):
+            name = dice.pick(names)
+            names.remove(name)
+            chosen.append(f"{name}/{dice.pick(known[name])}")
+        return SpreadsheetTask(id=draw.id, difficulty=draw.difficulty, domain=domain, goals=" ".join(chosen), draw=seed)
 
     desk: BookDesk
     """What the tools work on."""

@@ -10,19 +10,16 @@ from collections.abc import Mapping
 from functools import cache, lru_cache
 from typing import Final
 
-from ludus.environments._dice import Dice
-from ludus.environments.spreadsheet.domains import DOMAINS
 from ludus.environments.spreadsheet.goals import KINDS
 from ludus.environments.spreadsheet.goals.goal import Goal
 from ludus.environments.spreadsheet.scenes import Scene, make_scene
-from ludus.server import Difficulty, Private, Task, TaskDraw
+from ludus.server import Difficulty, Private, Task
 from ludus.server.authoring.partition import SplitType, digest
 
 GOALS: Final[Mapping[Difficulty, tuple[int, int]]] = {"easy": (1, 1), "medium": (2, 2), "hard": (3, 4)}
 """The least and the greatest number of goals of a task."""
 
 HELD_OUT: Final[tuple[SplitType, ...]] = ("validation", "test")
-_DOMAINS: Final = tuple(DOMAINS)
 
 
 class SpreadsheetTask(Task):
@@ -69,21 +66,6 @@ def pool(split: SplitType) -> Mapping[str, tuple[int, ...]]:
     return {name: variants for name, variants in found.items() if variants}
 
 
-def make_task(draw: TaskDraw[Difficulty]) -> SpreadsheetTask:
-    """Return the task of a draw."""
-    seed = digest(f"spreadsheet:{draw.split}:{draw.difficulty}:{draw.place}:{draw.secret}") >> 11
-    dice = Dice(seed)
-    domain = dice.pick(_DOMAINS)
-    known = pool(draw.split)
-    names = list(known)
-    chosen = []
-    for _ in range(min(dice.between(*GOALS[draw.difficulty]), len(names))):
-        name = dice.pick(names)
-        names.remove(name)
-        chosen.append(f"{name}/{dice.pick(known[name])}")
-    return SpreadsheetTask(id=draw.id, difficulty=draw.difficulty, domain=domain, goals=" ".join(chosen), draw=seed)
-
-
 @lru_cache(maxsize=64)
 def _built(domain: str, difficulty: Difficulty, goals: str, seed: int) -> tuple[Scene, tuple[Goal, ...]]:
     scene = make_scene(domain, difficulty, seed)
@@ -99,4 +81,4 @@ def build(task: SpreadsheetTask) -> tuple[Scene, tuple[Goal, ...]]:
     return _built(task.domain, task.difficulty, task.goals, task.draw)
 
 
-__all__ = ["GOALS", "SpreadsheetTask", "build", "make_task", "pool", "split_of_goal"]
+__all__ = ["GOALS", "SpreadsheetTask", "build", "pool", "split_of_goal"]
