@@ -72,7 +72,9 @@ def _renumber(app: LudusApp, when: Callable[[Any, Any], bool]) -> None:
         except EpisodeNotFound:
             return submit(params, principal)
         if when(episode, params):
-            params = params.model_copy(update={"step": episode.asked + 1, "key": f"{params.key}/{episode.asked}"})
+            params = params.model_copy(
+                update={"step": episode.last_step + 1, "key": f"{params.key}/{episode.last_step}"}
+            )
         return submit(params, principal)
 
     host.submit = changed
@@ -94,7 +96,9 @@ def a_step_sent_again_runs_again(app: LudusApp) -> None:
 
 @faults.caught_by("channel/gaps")
 def a_step_may_skip_ahead(app: LudusApp) -> None:
-    _renumber(app, lambda episode, params: params.key not in (episode.keys or {}) and params.step > episode.asked + 1)
+    _renumber(
+        app, lambda episode, params: params.key not in (episode.keys or {}) and params.step > episode.last_step + 1
+    )
 
 
 @faults.caught_by("mcp/old_numbers")
@@ -102,7 +106,7 @@ def a_number_may_be_used_again(app: LudusApp) -> None:
     _renumber(
         app,
         lambda episode, params: (
-            params.key not in (episode.keys or {}) and params.step <= episode.asked and episode.end_reason is None
+            params.key not in (episode.keys or {}) and params.step <= episode.last_step and episode.end_reason is None
         ),
     )
 

@@ -455,7 +455,7 @@ async def test_a_call_with_half_a_surrogate_pair_is_refused_again_after_a_restar
     async with EpisodeHost([Saying], journal=store.open()) as host:
         found = host.store.find(episode)
         await found.recovered()
-        assert (found.end_reason, found.asked) == (None, 1)
+        assert (found.end_reason, found.last_step) == (None, 1)
         assert found.records is not None
         assert found.records[0].outcome == before
 

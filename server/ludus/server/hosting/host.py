@@ -315,7 +315,7 @@ class EpisodeHost(HostMethods):
             key: an idempotency key, if the transport has one.
         """
         running = self.store.find(episode)
-        key = key or f"play/{running.asked + 1}/{secrets.token_hex(4)}"
+        key = key or f"play/{running.last_step + 1}/{secrets.token_hex(4)}"
         if tool == SUBMIT_TOOL and running.published.gradable:
             answer = arguments.get("answer")
             if not isinstance(answer, str) or len(arguments) != 1 or not is_unicode(answer):
@@ -323,7 +323,7 @@ class EpisodeHost(HostMethods):
                     raise running.ended_error()
                 message = f"Wrong arguments for {SUBMIT_TOOL}: give exactly `answer`, a string of characters."
                 error = e.StepError(code="invalid_arguments", message=message)
-                return e.StepResult(step=running.asked, content=(TextBlock(text=message),), error=error)
+                return e.StepResult(step=running.last_step, content=(TextBlock(text=message),), error=error)
             return await self.runner.accept(running, None, key, None, {"answer": answer}).wait()
         return await self.runner.accept(running, step, key, tool, arguments).wait()
 

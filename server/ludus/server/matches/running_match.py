@@ -212,12 +212,12 @@ class RunningMatch(Generic[EpisodeT]):
         except user_code.UserCodeError as error:
             self._failure = user_code.failure("left", episode.id, episode.published.name, error)
             reward = Reward.unscored(f"the environment failed (incident {self._failure.incident})")
-            return (RewardEntry(step=episode.asked, source="match", reward=reward),)
+            return (RewardEntry(step=episode.last_step, source="match", reward=reward),)
         if self.match is None or self.match.rewards is None or episode.seat in self._paid:
             return ()
         self._paid.add(episode.seat)
         reward = self.match.rewards[episode.seat]
-        return (RewardEntry(step=episode.asked, source="match", reward=reward),)
+        return (RewardEntry(step=episode.last_step, source="match", reward=reward),)
 
     def ending(
         self, episode: EpisodeT, reason: EndReason, failure: EpisodeFailed | None
@@ -243,7 +243,7 @@ class RunningMatch(Generic[EpisodeT]):
             return
         for seat, episode in self.episodes.items():
             if episode.end_reason is None and seat not in self._paid:
-                yield episode, (RewardEntry(step=episode.asked, source="match", reward=self.match.rewards[seat]),)
+                yield episode, (RewardEntry(step=episode.last_step, source="match", reward=self.match.rewards[seat]),)
 
     def release(self) -> None:
         """Drop the author's match when no episode needs it any more."""

@@ -357,7 +357,7 @@ def _restore_ended(episode: Episode, history: History, ended: Ended) -> None:
             episode.graded = record
         else:
             episode.records.append(record)
-        episode.asked = max(episode.asked, call.step)
+        episode.last_step = max(episode.last_step, call.step)
     for settled in history.settled.values():
         entries += settled.entries
     entries += ended.entries

@@ -83,9 +83,9 @@ class StepRecord:
     """One accepted step, or the grade (`tool` is None): the call and its outcome."""
 
     __slots__ = (
-        "_callbacks", "alone", "answered", "arguments", "clock", "deadline", "digest", "final_version", "key", "logged",
-        "noise", "number", "order", "original_result", "outcome", "past", "refused", "saved", "sent", "size", "task",
-        "tool", "trace", "turn", "turn_rewards", "watchdog", "withheld",
+        "_callbacks", "alone", "answered", "arguments", "clock", "deadline", "digest", "encoded", "final_version",
+        "key", "logged", "noise", "number", "order", "original_result", "outcome", "past", "refused", "saved", "size",
+        "task", "tool", "trace", "turn", "turn_rewards", "watchdog", "withheld",
     )  # fmt: skip
 
     def __init__(
@@ -118,7 +118,7 @@ class StepRecord:
         """What it added to the reward log."""
         self.order = 0
         """Its place among the calls that have settled; calls that overlap may settle in another order than begun."""
-        self.sent: bytes | None = None
+        self.encoded: bytes | None = None
         """The outcome as JSON, from its encoding for the journal until it is answered."""
         self.alone = False
         """Whether no other call may start until it has settled: a snapshot of the state is taken."""
@@ -171,7 +171,7 @@ class StepRecord:
         callbacks, self._callbacks = self._callbacks, None
         for callback in callbacks or ():
             callback()
-        self.sent = None
+        self.encoded = None
 
     def when_settled(self, callback: Callable[[], None]) -> None:
         """Call `callback` when there is an answer, or now if there is one already. The callback must not raise."""
@@ -229,11 +229,11 @@ class Episode:
     """
 
     __slots__ = (
-        "account", "active", "asked", "attempt", "began", "end_reason", "entries", "graded", "group", "held", "home",
-        "id", "incident", "instance", "journal", "keys", "limits", "match", "match_id", "origin", "owner", "pending",
-        "pending_bytes", "prompt", "published", "queue", "records", "recovering", "retired", "row", "sandboxes",
-        "saved", "seat", "secrets", "seed", "shown_chars", "specs", "status", "stay", "task", "tools", "toolsets",
-        "turns", "used",
+        "account", "active", "attempt", "began", "end_reason", "entries", "graded", "group", "held", "home", "id",
+        "incident", "instance", "journal", "keys", "last_step", "limits", "match", "match_id", "origin", "owner",
+        "pending", "pending_bytes", "prompt", "published", "queue", "records", "recovering", "retired", "row",
+        "sandboxes", "saved", "seat", "secrets", "seed", "shown_chars", "specs", "status", "stay", "task", "tools",
+        "toolsets", "turns", "used",
     )  # fmt: skip
 
     def __init__(
@@ -270,7 +270,7 @@ class Episode:
         self.status = EpisodeStatus.RUNNING
         self.end_reason: EndReason | None = None
         self.incident: str | None = None
-        self.asked = 0
+        self.last_step = 0
         """The number of the last accepted step; the next one is one more."""
         self.records: list[StepRecord] | None = None
         self.keys: dict[str, StepRecord] | None = None
@@ -343,7 +343,7 @@ class Episode:
     def drop_calls(self) -> None:
         """Drop all calls, which are repeated in a new instance."""
         self.records = self.keys = self.graded = self.entries = self.queue = self.active = None
-        self.asked = self.pending = self.pending_bytes = self.held = self.shown_chars = 0
+        self.last_step = self.pending = self.pending_bytes = self.held = self.shown_chars = 0
         self.turns = ()
 
     def renew(self, task: Any) -> None:
@@ -466,7 +466,7 @@ class Episode:
             seed=self.seed,
             status=self.status,
             end_reason=self.end_reason,
-            steps=self.asked,
+            steps=self.last_step,
             reward=self.reward if rewards else None,
             incident=self.incident,
             seat=self.seat,

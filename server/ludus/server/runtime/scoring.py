@@ -126,7 +126,7 @@ async def _judge_turns(
     episode: Episode, record: StepRecord, result: StepResult, rubric: Rubric, workers: Share
 ) -> tuple[RewardEntry, ...]:
     step = _taken(episode, record, record.original_result or result) if _reached(record) else None
-    due = turns.done(episode, record, step, ended=result.terminated)
+    due = turns.finish_call(episode, record, step, ended=result.terminated)
     if not due:
         return ()
     episode_attempt = start_scoring(episode, workers, step)
@@ -151,7 +151,7 @@ def pass_turns(episode: Episode, record: StepRecord, outcome: StepResult | Ludus
     result = record.original_result or outcome
     reached = _reached(record) and isinstance(result, StepResult)
     ended = isinstance(outcome, StepResult) and outcome.terminated
-    turns.done(episode, record, _taken(episode, record, result) if reached else None, ended=ended)
+    turns.finish_call(episode, record, _taken(episode, record, result) if reached else None, ended=ended)
 
 
 def may_grade_nothing(episode: Episode) -> bool:

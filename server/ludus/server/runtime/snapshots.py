@@ -224,7 +224,7 @@ def saving(call: Call, snapshots: Snapshots, every: int) -> Call:
             record.alone = True
             waiting = sum(1 for queued in episode.queue or () if queued.tool is not None)
             try:
-                record.saved = await snapshots.take(episode, episode.asked - waiting)
+                record.saved = await snapshots.take(episode, episode.last_step - waiting)
             except (PartNotWritten, ShuttingDown) as error:
                 log.warning("episode %s has no snapshot after step %d: %s", episode.id, record.number, error.message)
             except user_code.UserCodeError as error:

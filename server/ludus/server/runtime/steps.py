@@ -176,7 +176,7 @@ class StepRunner:
             raise episode.ended_error()
         # From here to `_enter` nothing may await: between a lookup that finds no record of the key and the new record,
         # a repeat of the request would start the call a second time.
-        due = episode.asked if tool is None else episode.asked + 1
+        due = episode.last_step if tool is None else episode.last_step + 1
         if number is not None and number != due:
             raise StepConflict(
                 f"episode {episode.id} expects step {due}, not {number}: steps are numbered from 1 without gaps, and a "
@@ -267,7 +267,7 @@ class StepRunner:
             record.refused = record.refused or too_large
             if record.refused is not None and record.digest is None:
                 record.digest, record.arguments = digest_of(record.arguments), {}
-        episode.asked = record.number
+        episode.last_step = record.number
         if episode.keys is None or episode.records is None:
             episode.keys, episode.records = {}, []
         episode.keys[record.key] = record
@@ -279,7 +279,7 @@ class StepRunner:
         if journal is not None and (journal.wants_asked or episode.published.written_ahead):
             journal.append(asked_of(episode, record))
         if episode.published.judges_turns:
-            turns.asked(episode, record)
+            turns.add_call(episode, record)
 
     # ── queue ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -475,7 +475,7 @@ class StepRunner:
         if episode.published.written_ahead:
             journal.append(Settled(episode.id, record.key, outcome, record.logged, record.original_result))
         else:
-            record.sent = journal.append_call(episode.id, record, outcome)
+            record.encoded = journal.append_call(episode.id, record, outcome)
 
     def abandon(self, episode: Episode) -> list[asyncio.Task[None]]:
         """Stop the calls of an episode that goes on in the next process, without an answer; return their tasks."""

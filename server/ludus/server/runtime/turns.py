@@ -25,7 +25,7 @@ def check(episode: Episode, turn: TurnMark) -> None:
         )
 
 
-def asked(episode: Episode, record: StepRecord) -> None:
+def add_call(episode: Episode, record: StepRecord) -> None:
     """Assign an accepted call, or the grade, to its turn."""
     turn_mark, waiting = record.turn, episode.turns
     goes_on = turn_mark is not None and bool(waiting) and waiting[-1].number == turn_mark.number
@@ -43,7 +43,7 @@ def asked(episode: Episode, record: StepRecord) -> None:
     turn.text = turn.text or (turn_mark.text if turn_mark is not None else "")
 
 
-def done(episode: Episode, record: StepRecord, step: TakenStep | None, *, ended: bool) -> list[OpenTurn]:
+def finish_call(episode: Episode, record: StepRecord, step: TakenStep | None, *, ended: bool) -> list[OpenTurn]:
     """Note that a call has finished, and return the turns that are to be judged now.
 
     Args:

@@ -342,7 +342,7 @@ class _Connection:
             outcome = record.withheld or record.outcome
             try:
                 if isinstance(outcome, StepResult):
-                    encoded = record.sent if show else entry.serialize(redacted(outcome))
+                    encoded = record.encoded if show else entry.serialize(redacted(outcome))
                     reply = success(identifier, encoded or entry.serialize(outcome))
                 else:
                     assert outcome is not None
