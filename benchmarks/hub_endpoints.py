@@ -69,18 +69,18 @@ def serve_hub(folder: Path) -> None:
     """Serve a hub with the package until the process is ended."""
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-    from ludus.hub.app import create_hub
-    from ludus.hub.endpoints.settings import EndpointSettings
-    from ludus.hub.people.viewers import Viewer
+    from ludus.hub.access.viewers import Viewer
+    from ludus.hub.app import create_hub, parts_of
     from ludus.hub.registry.publishing import Upload
     from ludus.hub.serve import HubServer
-    from ludus.hub.settings import HubSettings
+    from ludus.hub.settings.endpoints import EndpointSettings
+    from ludus.hub.settings.hub import HubSettings
     from ludus.registry.types.packages import EnvironmentEntry, Manifest, Statement
     from ludus.registry.types.signing import digest_of, sign, text_digest
 
     endpoints = EndpointSettings(idle_seconds=IDLE_SECONDS, spares=False)
     app = create_hub(HubSettings(data=folder, port=0, seed=False, endpoints=endpoints))
-    hub = app.state.hub
+    hub = parts_of(app).hub
     filename, data = wheel()
     entry = EnvironmentEntry(name="echo", source="ada_echo:Echo")
     manifest = Manifest(id="ada/echo", version="1.0.0", environments=(entry,))

@@ -38,7 +38,7 @@ SKIPPED = 3
 class SlowGuess(GuessNumber):
     """guess_number on a slow machine: each guess takes 50 to 500 ms."""
 
-    splits: ClassVar = GuessNumber.variants["tiny"]["splits"]
+    difficulties = ("tiny",)
     variants: ClassVar[dict[str, Any]] = {}
 
     @tool

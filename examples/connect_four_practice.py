@@ -20,11 +20,11 @@ from pathlib import Path
 from connect_four_students import student
 
 from ludus.client import Harness, RemoteEnvironment, TrajectoryWriter, connect, run_episode
+from ludus.client.local_server import LocalServer
 from ludus.client.seeds import derive_seed
 from ludus.environments.connect_four.board import WIDTH, Position
 from ludus.environments.connect_four.environment import ConnectFour, ConnectFourTask
 from ludus.environments.connect_four.openings import split_of_moves
-from ludus.integrations.local_server import LocalServer
 from ludus.server import Split
 
 CONCURRENCY = 16
@@ -46,7 +46,7 @@ class Practice(ConnectFour):
     """`connect_four-easy`, whose training tasks begin at any position."""
 
     name = "connect_four"
-    splits = {**ConnectFour.variants["easy"]["splits"], "train": Split.generated(any_opening)}
+    splits = {**ConnectFour.splits_of(["easy"]), "train": Split.generated(any_opening)}
     variants = {"easy": {}}
 
 

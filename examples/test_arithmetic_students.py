@@ -7,7 +7,8 @@ import asyncio
 from arithmetic_students import student
 
 from ludus.client import Conversation, TaskRow
-from ludus.environments.arithmetic.environment import ArithmeticTask, make_task
+from ludus.environments.arithmetic import Arithmetic
+from ludus.environments.arithmetic.environment import ArithmeticTask
 
 
 def answer(task: ArithmeticTask, seed: int) -> str:
@@ -17,7 +18,7 @@ def answer(task: ArithmeticTask, seed: int) -> str:
 
 
 def test_a_student_writes_a_third_of_the_digits_wrong_by_one() -> None:
-    tasks = [make_task("train", ["easy"], index) for index in range(400)]
+    tasks = [Arithmetic.load_task("train", index, ["easy"]) for index in range(400)]
     answers = [answer(task, index) for index, task in enumerate(tasks)]
     pairs = [
         (a, b) for task, said in zip(tasks, answers, strict=True) for a, b in zip(task.solution, said, strict=True)

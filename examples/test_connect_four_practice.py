@@ -52,7 +52,7 @@ def test_practice_begins_at_positions_of_training_only() -> None:
 
 
 def first_tasks(environment: type[ConnectFour], split: str) -> list[Task]:
-    splits: Mapping[str, Any] = {**environment.splits, **environment.variants["easy"].get("splits", {})}
+    splits: Mapping[str, Any] = environment.splits if environment is Practice else environment.splits_of(["easy"])
     return [splits[split].get(index) for index in range(20)]
 
 

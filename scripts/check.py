@@ -34,6 +34,7 @@ CHECKS = {
     "ruff": Check((PYTHON, "-m", "ruff", "check", "."), "make format"),
     "format": Check((PYTHON, "-m", "ruff", "format", "--check", "."), "make format"),
     "words": Check((PYTHON, str(installer.ROOT / "scripts" / "lint_words.py")), "the message names the line"),
+    "surface": Check((PYTHON, str(installer.ROOT / "scripts" / "lint_surface.py")), "the message names the line"),
     "imports": Check((f"{installer.ROOT}/.venv/bin/lint-imports", "--no-cache"), "see the layers in pyproject.toml"),
     "pyrefly": Check((PYTHON, "-m", "pyrefly", "check", "--output-format", "min-text"), "the message names the line"),
     "mypy": Check((PYTHON, "-m", "mypy"), "the message names the line"),

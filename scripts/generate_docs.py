@@ -1,4 +1,4 @@
-"""Fill the blocks of README.md and docs/ that are written elsewhere: snippets, the command line, tables of the code.
+"""Fill the blocks of the READMEs and docs/ that are written elsewhere: snippets, the command line, tables of the code.
 
     python scripts/generate_docs.py            fill them
     python scripts/generate_docs.py --check    exit with 1 when one is stale, writing nothing
@@ -16,19 +16,22 @@ import re
 import sys
 import tomllib
 from collections.abc import Callable, Iterator
+from functools import partial
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
+import package_tables
+
 from ludus.cli import _lazy
-from ludus.cli._app import app as cli_app
+from ludus.cli.app import app as cli_app
 from ludus.protocol import METHODS, lifecycle
 from ludus.protocol.lifecycle import EVENT_OF_REASON, EndReason, Event, advance
 from ludus.validation import CHECKS
 from ludus.validation.surroundings import CAUSES
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = ("README.md", "CONTRIBUTING.md", "docs/**/*.md")
+PAGES = ("README.md", "CONTRIBUTING.md", "*/README.md", "docs/**/*.md")
 BLOCK = re.compile(r"(?P<begin><!-- begin: (?P<name>[^>]+?) -->\n)(?P<body>.*?)(?P<end><!-- end -->)", re.DOTALL)
 LANGUAGES = {
     ".py": "python",
@@ -266,6 +269,8 @@ GENERATORS: dict[str, Callable[[], str]] = {
     "figures": figures,
     "validation checks": validation_checks,
     "causes of differences": causes_of_differences,
+    "packages": package_tables.all_packages,
+    **{f"packages of {folder}": partial(package_tables.packages_of, folder) for folder in package_tables.FOLDERS},
 }
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ SOURCES = {
     "Episode": "episode", "Group": "episode", "Match": "matches", "Driver": "driver",
     "RemoteEnvironment": "environment", "Client": "client", "World": "worlds",
 }  # fmt: skip
-CONNECT = "_connect"
+CONNECT = "connecting"
 ROLLOUTS = "rollouts"
 FUNCTIONS = ("rollout", "rollout_all")
 """The functions of `ROLLOUTS` that get a blocking twin."""
@@ -46,7 +46,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 {modules}
-from ludus.client._portal import portal
+from ludus.client.portal import portal
 
 if TYPE_CHECKING:
 {imports}
@@ -185,7 +185,7 @@ def _method(item: Function, used: set[str]) -> str:
 def _connect(item: ast.AST, used: set[str]) -> str:
     assert isinstance(item, ast.FunctionDef)
     _note_names(item, used)
-    body = f"return Client(portal().keep(asynchronous_connect.connect({_passed(item)})))"
+    body = f"return Client(portal().keep(asynchronous_connecting.connect({_passed(item)})))"
     return "\n" + _text(item, "", "Client", body).replace("\n    ", "\n").strip()
 
 
@@ -250,7 +250,7 @@ def _note_names(item: Function, used: set[str]) -> None:
 
 def _imports(trees: dict[str, ast.Module], used: set[str]) -> str:
     """Where the annotations' names come from, as the asynchronous modules import or define them."""
-    homes: dict[str, str] = {"WireName": "ludus.client._connect"}
+    homes: dict[str, str] = {"WireName": "ludus.client.connecting"}
     for module, tree in trees.items():
         for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef):

@@ -261,7 +261,7 @@ async def test_a_waiting_thread_keeps_nothing_of_an_abandoned_call_alive() -> No
 
     pool, loop, gone = _Pool(), asyncio.get_running_loop(), threading.Event()
     first = pool.begin(threading.get_ident, (), {})
-    await first.done
+    await first.future
     instance = Instance()
     weakref.finalize(instance, gone.set)
     job = _Job(instance.call, (), {}, loop, loop.create_future())

@@ -12,7 +12,7 @@ import typer
 from terminal import run_ludus_here
 
 from ludus.cli import ExitCode
-from ludus.cli._playing import interruptible
+from ludus.cli.playing import interruptible
 from ludus.client import CallItem, TrajectoryWriter, read_trajectories
 from ludus.protocol.actions import Call
 from ludus.protocol.content import TextBlock

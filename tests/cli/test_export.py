@@ -15,7 +15,7 @@ from terminal import run_ludus_here
 from threaded import server_in_thread
 from worlds import SECRET_ANSWER, Playground
 
-from ludus.cli._dataset_file import table_of
+from ludus.cli.dataset_files import table_of
 from ludus.client import Call, CallItem, OutputItem, Reward, TaskAddress, Trajectory, TrajectoryWriter
 from ludus.client.dataset_rows import TaskForm
 from ludus.protocol.content import TextBlock

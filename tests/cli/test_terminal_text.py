@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from ludus.cli._common import print_json
+from ludus.cli.common import print_json
 
 HOSTILE = "\x1b]0;owned\x07\x9b2J\u202eevil\r\x7f"
 

@@ -16,7 +16,7 @@ from threaded import server_in_thread
 from worlds import SECRET_ANSWER, Playground
 
 from ludus.client import ServerAddress, TaskAddress, connect
-from ludus.client._connect import WireName
+from ludus.client.connecting import WireName
 from ludus.protocol.errors import InvalidParams, LudusError, WrongEventLoop
 
 ANSWER = f"{SECRET_ANSWER}-1"

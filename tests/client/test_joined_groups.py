@@ -13,7 +13,7 @@ from threaded import server_in_thread
 from worlds import SECRET_ANSWER, Playground
 
 from ludus.client import GroupMember, RemoteEnvironment, ServerAddress, connect, group_seed
-from ludus.client._connect import WireName
+from ludus.client.connecting import WireName
 from ludus.protocol.errors import InvalidParams, KeyConflict, Unsupported
 
 

@@ -17,7 +17,7 @@ from waiting import block_until
 from worlds import Playground
 
 from ludus.client import Harness, RandomPolicy, ServerAddress, sync
-from ludus.client._portal import portal
+from ludus.client.portal import portal
 from ludus.protocol import EndReason, text_of
 from ludus.protocol.errors import EpisodeEnded, SplitNotFound
 from ludus.server import ServerLimits

@@ -17,7 +17,7 @@ import yaml
 from helm_charts import CHART, Objects, pod, render
 from hubs import HubProcess
 
-from ludus.hub.endpoints.settings import read_settings
+from ludus.hub.settings.endpoints import read_settings
 from ludus.server.auth.tokens import TokenFile, new_token, write_token_file
 
 HUB_CHART = CHART.parent / "ludus-hub"

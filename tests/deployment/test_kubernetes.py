@@ -23,7 +23,7 @@ from helm_charts import CHART, Objects, container, nginx_conf, pod, render
 from proxy_processes import program_of, running_proxy
 from worker_servers import WORLD
 
-from ludus.cli._app import app
+from ludus.cli.app import app
 from ludus.client import connect, text_of
 from ludus.protocol.errors import EpisodeNotFound
 from ludus.protocol.workers import EPISODE_HEADER

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from ludus.formats.tasks import TasksSettings, load_tasks
 from ludus.generation.package import PackageRun
+from ludus.generation.task_folder import TasksSettings, load_tasks
 from ludus.generation.tasks import Calibration, TaskRun
 from ludus.generation.template import Template
 from ludus.server import Environment

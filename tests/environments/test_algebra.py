@@ -13,21 +13,14 @@ from algebra_reader import CHECKS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ludus.environments._partition import SECRET_VARIABLE, SplitName, fresh_tests
-from ludus.environments.algebra.environment import (
-    Algebra,
-    AlgebraProblem,
-    Problem,
-    draw_problem,
-    held_out,
-    held_out_tasks,
-    train_task,
-)
+from ludus.environments.algebra.environment import Algebra, AlgebraProblem, Problem, draw_problem
 from ludus.environments.algebra.grading import FORMS, Form, is_answer, said
 from ludus.environments.algebra.parser import Unreadable, evaluate, parse
 from ludus.environments.algebra.polynomials import MOST_WORK, ONE, Budget, TooMuch
-from ludus.environments.algebra.topics import DIFFICULTIES, TOPICS, Difficulty
-from ludus.server import final_answer
+from ludus.environments.algebra.topics import TOPICS
+from ludus.server import DIFFICULTIES, Difficulty, TaskDraw, final_answer
+from ludus.server.authoring.partition import SplitType
+from ludus.server.authoring.procedural import FreshTests
 
 each_difficulty = pytest.mark.parametrize("difficulty", DIFFICULTIES)
 
@@ -372,35 +365,29 @@ ONE_OF_EACH: list[tuple[Form, str]] = [
 
 
 @cache
-def identities(split: SplitName) -> set[str]:
+def identities(split: SplitType) -> set[str]:
     levels: list[tuple[Difficulty, ...]] = [*((one,) for one in DIFFICULTIES), DIFFICULTIES]
-    return {problem.identity for chosen in levels for problem in held_out(split, chosen, None)}
+    return {one for chosen in levels for one in Algebra._held_out(TaskDraw(split, tuple(chosen)))[1]}
 
 
 @each_difficulty
 @given(index=st.integers(0, 2**50))
 def test_no_training_problem_has_topic_and_numbers_of_one_held_out(difficulty: Difficulty, index: int) -> None:
     problem = draw_problem(f"train:{difficulty}:{index}", "train", difficulty)
-    assert train_task([difficulty], index).question == problem.drawn.question
+    assert Algebra.load_task("train", index, [difficulty]).question == problem.drawn.question
     assert problem.identity not in identities("validation") | identities("test")
 
 
 def test_validation_and_test_share_no_problem_and_have_none_twice() -> None:
     assert identities("validation").isdisjoint(identities("test"))
-    splits: tuple[SplitName, ...] = ("validation", "test")
-    found = [task.question for split in splits for task in held_out_tasks(split, DIFFICULTIES)]
+    splits: tuple[SplitType, ...] = ("validation", "test")
+    found = [task.question for split in splits for task in Algebra.load_tasks(split)]
     assert len(found) == len(set(found)) == 600
 
 
-def test_a_secret_gives_other_test_tasks_with_other_ids(monkeypatch: pytest.MonkeyPatch) -> None:
-    public = held_out_tasks("test", DIFFICULTIES)
-    monkeypatch.setenv(SECRET_VARIABLE, "nobody knows this")
-    fresh = held_out_tasks("test", DIFFICULTIES)
-    numbers = [{one.identity for one in held_out("test", DIFFICULTIES, which)} for which in (None, fresh_tests())]
-    assert held_out_tasks("test", DIFFICULTIES) == fresh
-    assert numbers[0].isdisjoint(numbers[1])
-    assert {task.id for task in fresh}.isdisjoint(task.id for task in public)
-    assert not any("nobody" in task.id for task in fresh)
+def test_no_unseen_test_is_a_public_one() -> None:
+    draw = TaskDraw("test", DIFFICULTIES, FreshTests("nobody knows this", "unseen"))
+    assert len(Algebra._held_out(draw)[1]) == 600
 
 
 @each_difficulty

@@ -16,22 +16,12 @@ from hypothesis import strategies as st
 from sandboxing import NEEDS_BUBBLEWRAP
 from waiting import wait_until
 
-from ludus.environments._partition import SECRET_VARIABLE, SPLITS, SplitName, split_of
 from ludus.environments.browser import environment as module
 from ludus.environments.browser.driver import tab as tab_module
 from ludus.environments.browser.driver.chromium import chromium_settings, missing_chromium
 from ludus.environments.browser.driver.snapshot import PAGE_CHARS, Snapshot
 from ludus.environments.browser.driver.tab import Tab
-from ludus.environments.browser.environment import (
-    HOSTS,
-    Browser,
-    BrowserTask,
-    by_level,
-    held_out_tasks,
-    make_task,
-    problem_of,
-    wanted_state,
-)
+from ludus.environments.browser.environment import HOSTS, Browser, BrowserTask, by_level, problem_of, wanted_state
 from ludus.environments.browser.goals import TEMPLATES, Goal
 from ludus.environments.browser.grading import judge, same_answer
 from ludus.environments.browser.sites import actions
@@ -40,12 +30,13 @@ from ludus.environments.browser.sites.issues import Tracker
 from ludus.environments.browser.sites.shop import Shop
 from ludus.environments.browser.sites.web import Refusal, Request, Response, Site, render, tag
 from ludus.environments.browser.sites.wiki import Wiki
-from ludus.environments.browser.sites.world import LEVELS, ME, Level, World
+from ludus.environments.browser.sites.world import ME, World
 from ludus.protocol import Answer, Call, EndReason, text_of
 from ludus.protocol.errors import InfrastructureFailed
 from ludus.sandbox import Process, ProcessEnd, SandboxFailed
 from ludus.sandbox.bubblewrap import Bubblewrap
-from ludus.server import ToolError
+from ludus.server import DIFFICULTIES, Difficulty, ToolError
+from ludus.server.authoring.partition import SPLITS, SplitType, split_of
 from ludus.validation import validate
 
 EVERY_KIND = "9bbfd0d4"
@@ -61,21 +52,21 @@ def needs_chromium(test: Test) -> Test:
     return marked
 
 
-ALL: list[tuple[str, Level]] = [(one.name, level) for one in TEMPLATES.values() for level in one.levels]
+ALL: list[tuple[str, Difficulty]] = [(one.name, level) for one in TEMPLATES.values() for level in one.levels]
 each_kind = pytest.mark.parametrize(("template", "level"), ALL)
-each_level = pytest.mark.parametrize("level", LEVELS)
+each_level = pytest.mark.parametrize("level", DIFFICULTIES)
 
 
-def split_and_index(template: str, level: Level, turn: int = 0) -> tuple[SplitName, int]:
+def split_and_index(template: str, level: Difficulty, turn: int = 0) -> tuple[SplitType, int]:
     """The split of a template, and the index of a task of it."""
     split = TEMPLATES[template].split
     kinds = by_level(level, split)
     return split, turn * len(kinds) + [kind.name for kind in kinds].index(template)
 
 
-def task_of(template: str, level: Level, turn: int = 0) -> BrowserTask:
+def task_of(template: str, level: Difficulty, turn: int = 0) -> BrowserTask:
     split, index = split_and_index(template, level, turn)
-    return make_task("train", [level], index) if split == "train" else held_out_tasks(split, [level])[index]
+    return Browser.load_task("train", index, [level]) if split == "train" else Browser.load_tasks(split, [level])[index]
 
 
 def content(task: BrowserTask) -> str:
@@ -95,7 +86,7 @@ def test_there_are_enough_templates_on_all_sites_and_levels() -> None:
     assert len(TEMPLATES) >= 45
     assert {one.sites for one in TEMPLATES.values()} >= {"shop", "wiki", "issues", "shop, issues", "wiki, issues"}
     fewest = {"train": 16, "validation": 4, "test": 7}
-    assert all(len(by_level(level, split)) >= fewest[split] for level in LEVELS for split in SPLITS)
+    assert all(len(by_level(level, split)) >= fewest[split] for level in DIFFICULTIES for split in SPLITS)
 
 
 def test_the_tasks_of_this_version_are_fixed() -> None:
@@ -104,28 +95,17 @@ def test_the_tasks_of_this_version_are_fixed() -> None:
 
 @each_level
 @given(index=st.integers(0, 2**50))
-def test_the_company_names_the_split_of_a_task(level: Level, index: int) -> None:
-    task = make_task("train", [level], index)
+def test_the_company_names_the_split_of_a_task(level: Difficulty, index: int) -> None:
+    task = Browser.load_task("train", index, [level])
     assert split_of(f"browser:{task.world}") == "train"
-    assert task.world not in {one.world for split in ("validation", "test") for one in held_out_tasks(split, LEVELS)}
-
-
-def test_a_secret_gives_other_test_tasks_with_other_ids_and_the_same_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(SECRET_VARIABLE, raising=False)
-    public = {split: held_out_tasks(split, LEVELS) for split in ("validation", "test")}
-    monkeypatch.setenv(SECRET_VARIABLE, "a secret of twenty characters")
-    fresh = held_out_tasks("test", LEVELS)
-    assert held_out_tasks("test", LEVELS) == fresh, "the same secret gives the same tasks"
-    assert {task.id for task in fresh}.isdisjoint(task.id for task in public["test"])
-    assert {task.draw for task in fresh}.isdisjoint(task.draw for task in public["test"])
-    assert held_out_tasks("validation", LEVELS) == public["validation"]
+    assert task.world not in {one.world for split in ("validation", "test") for one in Browser.load_tasks(split)}
 
 
 @pytest.mark.suite("browser", first=12)
 @each_kind
 @pytest.mark.parametrize("turn", range(4))
 def test_nothing_is_reached_at_the_start_and_everything_by_what_is_wanted(
-    template: str, level: Level, turn: int
+    template: str, level: Difficulty, turn: int
 ) -> None:
     world, goal = problem_of(task_of(template, level, turn))
     start = judge(goal, world.store(), wanted_state(world, goal), "")
@@ -138,7 +118,7 @@ def test_nothing_is_reached_at_the_start_and_everything_by_what_is_wanted(
 
 
 @pytest.mark.parametrize("level", ["easy", "medium"])
-def test_the_editor_of_a_page_is_not_the_one_whom_the_page_is_about(level: Level) -> None:
+def test_the_editor_of_a_page_is_not_the_one_whom_the_page_is_about(level: Difficulty) -> None:
     goals = [problem_of(task_of("wiki-editor", level, turn))[1] for turn in range(24)]
     assert len({goal.answer for goal in goals}) > 10
     assert not [goal.text for goal in goals if goal.answer in goal.text]
@@ -146,7 +126,7 @@ def test_the_editor_of_a_page_is_not_the_one_whom_the_page_is_about(level: Level
 
 def test_the_answers_of_many_tasks_are_rarely_the_same() -> None:
     """So no constant answer earns more than a little."""
-    answers = [problem_of(make_task("validation", LEVELS, index))[1].answer for index in range(0, 300, 4)]
+    answers = [problem_of(Browser.load_task("validation", index))[1].answer for index in range(0, 300, 4)]
     asked = [one for one in answers if one]
     assert len(asked) > 20
     assert max(asked.count(one) for one in asked) <= 2
@@ -306,7 +286,7 @@ def test_an_answer_that_is_another_one_or_more_than_one_is_wrong(said: str, want
     assert not same_answer(said, wanted)
 
 
-def graded(template: str, level: Level, *deeds: Any, turn: int = 0) -> Any:
+def graded(template: str, level: Difficulty, *deeds: Any, turn: int = 0) -> Any:
     world, goal = problem_of(task_of(template, level, turn))
     store = world.store()
     desk = Desk(store, ME, world.today.isoformat())
@@ -505,7 +485,7 @@ def test_a_tree_with_a_circle_or_missing_nodes_comes_to_an_end() -> None:
 @pytest.mark.parametrize(
     ("template", "level"), [("across-told-fact", "hard"), *(one for one in ALL if one != ("across-told-fact", "hard"))]
 )
-async def test_the_oracle_earns_everything_on_every_kind(player: Any, template: str, level: Level) -> None:
+async def test_the_oracle_earns_everything_on_every_kind(player: Any, template: str, level: Difficulty) -> None:
     split, index = split_and_index(template, level, 1)
     [episode] = await player.start(f"browser-{level}", split, index)
     results = await player.play(episode.episode, player.oracle(f"browser-{level}", split, index))
@@ -514,7 +494,7 @@ async def test_the_oracle_earns_everything_on_every_kind(player: Any, template: 
     assert len(results) <= 45, "there is room for detours"
 
 
-def exploits_of(template: str, level: Level) -> list[str]:
+def exploits_of(template: str, level: Difficulty) -> list[str]:
     """Return the exploits that the suite tries on a kind and level: a third, since all on each are 5,310 episodes."""
     names = list(Browser.exploits(task_of(template, level)))
     assert len(names) >= 50
@@ -542,7 +522,7 @@ def test_the_card_says_how_many_exploits_there_are_and_which_templates_are_held_
 @needs_chromium
 @NEEDS_BUBBLEWRAP
 @each_kind
-async def test_no_exploit_earns_anything(player: Any, template: str, level: Level) -> None:
+async def test_no_exploit_earns_anything(player: Any, template: str, level: Difficulty) -> None:
     split, index = split_and_index(template, level)
     task = player.task(f"browser-{level}", split, index)
     for name in exploits_of(template, level):

@@ -25,8 +25,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from suite_selection import selected_suites, whole_or_few
 
-from ludus.environments._isolated.inside import SIGNALS
-from ludus.environments._partition import SECRET_VARIABLE, SplitName, split_of
 from ludus.environments.code import equivalents, inside
 from ludus.environments.code.checks import Case, compiled, constant_passes, make_hidden, outcomes_of
 from ludus.environments.code.environment import Code, sandbox_settings
@@ -35,21 +33,16 @@ from ludus.environments.code.families import FAMILIES
 from ludus.environments.code.grading import program_in, reward_of
 from ludus.environments.code.mutations import changes_of, cuts_of
 from ludus.environments.code.neighbors import Draw, each_rule_counts, neighbors
-from ludus.environments.code.problem import DIFFICULTIES, Difficulty, Problem
+from ludus.environments.code.problem import Problem
 from ludus.environments.code.running import CASE_BYTES, CaseResult, read_results, run_cases, same
-from ludus.environments.code.tasks import (
-    CodeTask,
-    broken_of,
-    drawn_problem,
-    examples_of,
-    held_out_tasks,
-    hidden_of,
-    make_task,
-    problem_of,
-)
+from ludus.environments.code.tasks import CodeTask, broken_of, drawn_problem, examples_of, hidden_of, problem_of
 from ludus.environments.code.trials import outcomes_in
 from ludus.protocol import Call, text_of
 from ludus.sandbox import RunResult, Sandbox, find_provider
+from ludus.server import DIFFICULTIES, Difficulty
+from ludus.server.authoring.partition import SplitType, split_of
+from ludus.server.authoring.procedural import SECRET_VARIABLE
+from ludus.server.rewards.isolated.inside import SIGNALS
 
 each_family = pytest.mark.parametrize("family", FAMILIES)
 each_difficulty = pytest.mark.parametrize("difficulty", DIFFICULTIES)
@@ -64,7 +57,7 @@ the environment's version."""
 
 def task_of(difficulty: Difficulty, index: int) -> CodeTask:
     """A training task of one level."""
-    return make_task("train", [difficulty], index)
+    return Code.load_task("train", index, [difficulty])
 
 
 def first(mode: str, kind: str, difficulty: Difficulty = "easy") -> CodeTask:
@@ -101,9 +94,9 @@ def test_the_rules_of_a_training_task_are_those_of_no_task_held_out(index: int, 
 @pytest.mark.suite("breadth", first=1)
 @each_difficulty
 def test_validation_and_test_share_no_combination_of_rules_and_repeat_no_task(difficulty: Difficulty) -> None:
-    splits: tuple[SplitName, ...] = ("validation", "test")
+    splits: tuple[SplitType, ...] = ("validation", "test")
     for split in splits:
-        tasks = held_out_tasks(split, [difficulty])
+        tasks = Code.load_tasks(split, [difficulty])
         assert len({task.specification for task in tasks}) == len(tasks) == 480
         assert {split_of(drawn_problem(task.family, difficulty, task.recipe).split_key) for task in tasks} == {split}
 
@@ -123,15 +116,15 @@ def test_a_family_has_hundreds_of_combinations(family: str) -> None:
 
 
 def test_families_levels_and_modes_take_turns() -> None:
-    tasks = [make_task("train", DIFFICULTIES, index) for index in range(16 * 3 * 3)]
+    tasks = [Code.load_task("train", index) for index in range(16 * 3 * 3)]
     assert {task.family for task in tasks} == set(FAMILIES)
     assert len({(task.family, task.difficulty, task.mode) for task in tasks}) == 16 * 3 * 2
 
 
 def test_a_secret_gives_other_test_tasks_under_other_ids(monkeypatch: pytest.MonkeyPatch) -> None:
-    public = held_out_tasks("test", ["easy"])
+    public = Code.load_tasks("test", ["easy"])
     monkeypatch.setenv(SECRET_VARIABLE, "nobody knows this secret")
-    secret = held_out_tasks("test", ["easy"])
+    secret = Code.load_tasks("test", ["easy"])
     assert {task.id for task in public}.isdisjoint(task.id for task in secret)
     assert len({task.specification for task in public} & {task.specification for task in secret}) == 0
     bits = [task.recipe for task in secret if task.family == "bits"]
@@ -221,7 +214,7 @@ def drawing(task: CodeTask) -> Draw:
 
 def repairs(difficulty: Difficulty, count: int) -> list[CodeTask]:
     """The first repairs of the test split of a level."""
-    return [task for task in held_out_tasks("test", [difficulty]) if task.mode == "repair"][:count]
+    return [task for task in Code.load_tasks("test", [difficulty]) if task.mode == "repair"][:count]
 
 
 def reward_without_crash(task: CodeTask, program: str) -> float:
@@ -289,7 +282,7 @@ def test_the_solution_of_the_nearest_training_task_earns_next_to_nothing(difficu
 
     training = [(words(task), task) for task in (task_of(difficulty, index) for index in range(400))]
     values = []
-    for task in held_out_tasks("test", [difficulty])[:64]:
+    for task in Code.load_tasks("test", [difficulty])[:64]:
         said = words(task)
         nearest = max(training, key=lambda one: len(said & one[0]) / len(said | one[0]))[1]
         names = problem_of(nearest).entry, problem_of(task).entry
@@ -301,7 +294,7 @@ def test_the_solution_of_the_nearest_training_task_earns_next_to_nothing(difficu
 @each_difficulty
 def test_a_program_that_leaves_out_a_rule_is_never_right(difficulty: Difficulty) -> None:
     shorter = 0
-    for task in [*held_out_tasks("test", [difficulty])[:48], *(task_of(difficulty, index) for index in range(48))]:
+    for task in [*Code.load_tasks("test", [difficulty])[:48], *(task_of(difficulty, index) for index in range(48))]:
         problem = problem_of(task)
         hidden = make_hidden(problem, int(task.recipe, 16))
         for neighbor in neighbors(drawing(task), int(task.recipe, 16), random.Random(0)):
@@ -324,7 +317,7 @@ def test_no_held_out_task_is_a_training_task_except_for_a_few_words(difficulty: 
         task = task_of(difficulty, index)
         training.setdefault(problem_of(task).key.partition("/")[0], []).append(runs(task))
     close = []
-    for task in held_out_tasks("test", [difficulty])[:240]:
+    for task in Code.load_tasks("test", [difficulty])[:240]:
         own = runs(task)
         others = training.get(problem_of(task).key.partition("/")[0], [])
         if any(len(own & other) >= 0.85 * len(own | other) for other in others):
@@ -361,7 +354,7 @@ def test_what_a_repair_breaks_is_subtracted() -> None:
 @each_difficulty
 def test_the_tasks_of_this_version_are_fixed(difficulty: Difficulty) -> None:
     content = []
-    for task in held_out_tasks("test", [difficulty])[:16]:
+    for task in Code.load_tasks("test", [difficulty])[:16]:
         fault = broken_of(task) if task.mode == "repair" else ""
         cases = [(case.calls, case.expected, case.guessed) for case in (*examples_of(task), *hidden_of(task))]
         content.append([task.specification, task.solution, fault, repr(cases)])
@@ -608,7 +601,7 @@ def test_a_case_was_too_slow_only_if_the_kernel_ended_it_for_its_processor_time(
 ) -> None:
     program = f"""
 import os, resource, sys, time, types
-from ludus.environments._isolated.inside import run_case
+from ludus.server.rewards.isolated.inside import run_case
 
 def answer(request, case):
     if case == "exit":
@@ -671,7 +664,7 @@ async def test_a_program_cannot_stop_or_kill_the_runner_and_only_its_own_case_fa
 
 def test_an_installed_package_is_hidden_from_sandboxes() -> None:
     folder = Path("/usr/lib/python3/site-packages/ludus/environments/code")
-    nothing = resources.files("ludus.environments._isolated") / "nothing"
+    nothing = resources.files("ludus.server.rewards.isolated") / "nothing"
     assert sandbox_settings(folder, ("/usr",)).readonly == ((str(nothing), f"{folder}"),)
     assert sandbox_settings(folder, ("/opt",)).readonly == ()
 
@@ -703,7 +696,7 @@ async def test_a_hidden_folder_cannot_be_read_in_a_sandbox(nothing: Path) -> Non
 
 @pytest.mark.parametrize("name", ["code"])
 async def test_tools_show_differences_output_and_own_lines(player: Any, name: str) -> None:
-    index = next(one for one in range(300) if make_task("train", DIFFICULTIES, one).family == "strings")
+    index = next(one for one in range(300) if Code.load_task("train", one).family == "strings")
     [episode] = await player.start(name, "train", index)
     task = player.task(name, "train", index)
     entry = problem_of(task).entry

@@ -10,19 +10,12 @@ import pytest
 from ludus.client import Answer, connect, start_chains
 from ludus.environments.company import Company, CompanyTask
 from ludus.environments.company.chains import DAYS, cast_of, goal_of, history, least_items
-from ludus.environments.company.environment import (
-    CHAINS,
-    _goal_in_order,
-    chain_of,
-    held_out_task,
-    make_chain,
-    make_task,
-)
+from ludus.environments.company.environment import _goal_in_order, chain_of
 from ludus.environments.company.office import APPS, opened
 from ludus.environments.company.story import stories
-from ludus.environments.workplace.goals import LEVELS, Level, Step, do
+from ludus.environments.workplace.goals import Step, do
 from ludus.environments.workplace.world.companies import names
-from ludus.server import ToolError
+from ludus.server import DIFFICULTIES, Difficulty, ToolError
 from ludus.server.authoring.tools import InvalidArguments
 from ludus.server.tasks.catalog import publish
 
@@ -34,10 +27,10 @@ Play = Callable[[Company, int], tuple[Sequence[Step], str | None]]
 TOOLS = publish("company", Company).tools
 
 
-def chain_tasks(story: str, level: Level = "medium", turn: int = 0) -> list[CompanyTask]:
+def chain_tasks(story: str, level: Difficulty = "medium", turn: int = 0) -> list[CompanyTask]:
     """Return the tasks of a chain with a story."""
     number = turn * len(STORIES) + list(stories()).index(f"chain/{story}")
-    return [make_task("train", [level], DAYS * number + day) for day in range(DAYS)]
+    return [Company.load_task("train", DAYS * number + day, [level]) for day in range(DAYS)]
 
 
 def play_day(task: CompanyTask, saved: bytes | None, play: Play) -> tuple[float | None, bytes, Company]:
@@ -79,12 +72,12 @@ def only(first: Play, rest: Play = honest) -> Play:
     return lambda day, number: (first if number == 1 else rest)(day, number)
 
 
-ALL = [(story, level) for level in LEVELS for story in STORIES]
+ALL = [(story, level) for level in DIFFICULTIES for story in STORIES]
 
 
 @pytest.mark.suite("breadth", first=4)
 @pytest.mark.parametrize(("story", "level"), ALL)
-def test_honest_work_earns_everything_on_every_day_of_a_chain(story: str, level: Level) -> None:
+def test_honest_work_earns_everything_on_every_day_of_a_chain(story: str, level: Difficulty) -> None:
     for turn in range(3):
         assert play_chain(chain_tasks(story, level, turn), honest) == [1.0] * DAYS
 
@@ -96,7 +89,7 @@ async def test_the_oracle_earns_everything_in_a_world_of_the_server(serve: Any) 
         rewards = []
         async with chain:
             async for episode in chain:
-                policy = Company.oracle(make_task("train", LEVELS, episode.task.index))
+                policy = Company.oracle(Company.load_task("train", episode.task.index))
                 action = next(policy)
                 while not isinstance(action, Answer):
                     action = policy.send(await episode.call(action))
@@ -228,9 +221,9 @@ SABOTAGE: dict[str, Play] = {
 @pytest.mark.suite("breadth", first=6)
 @pytest.mark.parametrize(
     ("level", "story", "name"),
-    [(level, story, name) for level in LEVELS for story in ("project", "deal", "requests") for name in SABOTAGE],
+    [(level, story, name) for level in DIFFICULTIES for story in ("project", "deal", "requests") for name in SABOTAGE],
 )
-def test_sabotage_pays_on_no_day(name: str, story: str, level: Level) -> None:
+def test_sabotage_pays_on_no_day(name: str, story: str, level: Difficulty) -> None:
     rewards = play_chain(chain_tasks(story, level, 1), SABOTAGE[name])
     assert sum(one or 0.0 for one in rewards) == 0.0, rewards
 
@@ -258,33 +251,32 @@ def test_a_mail_too_many_costs_its_own_day_only() -> None:
 
 def test_the_days_of_a_chain_are_of_one_story_in_one_company() -> None:
     for index in range(0, 200, DAYS):
-        tasks = [make_task("train", LEVELS, index + day) for day in range(DAYS)]
+        tasks = [Company.load_task("train", index + day) for day in range(DAYS)]
         assert {chain_of(task) for task in tasks} == {chain_of(tasks[0])}
         assert [task.day for task in tasks] == [1, 2, 3, 4, 5]
         assert len({Company.world_of(task) for task in tasks}) == 1
-    assert make_chain("train", LEVELS, 0) != make_chain("train", LEVELS, 1)
+    assert chain_of(Company.load_task("train", 0)) != chain_of(Company.load_task("train", DAYS))
 
 
 @pytest.mark.suite("breadth", first=1)
-@pytest.mark.parametrize("levels", [LEVELS, *((one,) for one in LEVELS)])
-def test_held_out_splits_have_200_chains_of_companies_that_no_other_split_has(levels: tuple[Level, ...]) -> None:
-    assert min(CHAINS.values()) >= 200
+@pytest.mark.parametrize("levels", [DIFFICULTIES, *((one,) for one in DIFFICULTIES)])
+def test_held_out_splits_have_200_chains_of_companies_that_no_other_split_has(levels: tuple[Difficulty, ...]) -> None:
     seen = set()
     for split in ("validation", "test"):
-        tasks = [held_out_task(split, levels, DAYS * number) for number in range(CHAINS[split])]
-        assert len({str(cast_of(chain_of(one))) + one.company for one in tasks}) == CHAINS[split]
+        tasks = Company.load_tasks(split, levels)[::DAYS]
+        assert len({str(cast_of(chain_of(one))) + one.company for one in tasks}) == len(tasks) == 200
         assert {one.company for one in tasks} <= set(names(split))
         seen |= {one.company for one in tasks}
     assert not seen & set(names("train"))
 
 
 def test_a_secret_draws_other_test_chains(monkeypatch: pytest.MonkeyPatch) -> None:
-    known = held_out_task("test", LEVELS, 0)
+    known = Company.load_task("test", 0)
     monkeypatch.setenv("LUDUS_TEST_SECRET", "a secret of more than 20 characters")
-    fresh = held_out_task("test", LEVELS, 0)
+    fresh = Company.load_task("test", 0)
     assert fresh.company not in names("test")
     assert (fresh.id, fresh.draw) != (known.id, known.draw)
-    assert play_chain([held_out_task("test", LEVELS, day) for day in range(DAYS)], honest) == [1.0] * DAYS
+    assert play_chain([Company.load_task("test", day) for day in range(DAYS)], honest) == [1.0] * DAYS
 
 
 def test_a_checklist_counts_at_least_what_the_days_before_should_have_left() -> None:
@@ -293,14 +285,14 @@ def test_a_checklist_counts_at_least_what_the_days_before_should_have_left() -> 
         assert all(least_items(chain, day) >= 2 or story == "week" for day in range(DAYS))
 
 
-@pytest.mark.parametrize("level", LEVELS)
-def test_about_a_sixth_of_the_days_hold_something_to_refuse(level: Level) -> None:
-    goals = [_goal_in_order(make_task("train", [level], index))[0] for index in range(200)]
+@pytest.mark.parametrize("level", DIFFICULTIES)
+def test_about_a_sixth_of_the_days_hold_something_to_refuse(level: Difficulty) -> None:
+    goals = [_goal_in_order(Company.load_task("train", index, [level]))[0] for index in range(200)]
     assert 0.1 <= sum(goal.answer.startswith("refused ") for goal in goals) / len(goals) <= 0.25
 
 
 def test_a_forbidden_side_request_must_be_refused_and_left_undone() -> None:
-    tasks = (make_task("train", ["easy"], index) for index in range(400))
+    tasks = (Company.load_task("train", index, ["easy"]) for index in range(400))
     forbidden = ((task, _goal_in_order(task)[0]) for task in tasks)
     task, goal = next(
         (task, goal) for task, goal in forbidden

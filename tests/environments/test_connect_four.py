@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ludus.environments._partition import SECRET_VARIABLE, SplitName, split_of
+from ludus.environments.connect_four import ConnectFour
 from ludus.environments.connect_four.board import (
     Position,
     best_columns,
@@ -19,10 +19,12 @@ from ludus.environments.connect_four.board import (
     forced_win,
     position_after,
 )
-from ludus.environments.connect_four.environment import LEVELS, ConnectFourMatch, ConnectFourTask, make_task
+from ludus.environments.connect_four.environment import LEVELS, ConnectFourMatch, ConnectFourTask
 from ludus.environments.connect_four.openings import COUNTS, PLIES, find_openings, openings
 from ludus.protocol import EndReason, text_of
 from ludus.protocol import episodes as e
+from ludus.server.authoring.partition import SplitType, split_of
+from ludus.server.authoring.procedural import SECRET_VARIABLE
 
 NAME = "connect_four"
 
@@ -69,8 +71,8 @@ def test_the_board_follows_the_plain_rules() -> None:
 
 
 def test_a_secret_gives_other_test_openings_with_other_ids_and_the_same_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    def tasks(split: SplitName) -> list[ConnectFourTask]:
-        return [make_task(split, ("easy", "medium"), index) for index in range(20)]
+    def tasks(split: SplitType) -> list[ConnectFourTask]:
+        return [ConnectFour.load_task(split, index, ("easy", "medium")) for index in range(20)]
 
     public = {split: tasks(split) for split in ("train", "validation", "test")}
     boards = {canonical(task.opening) for found in public.values() for task in found}
@@ -146,7 +148,7 @@ async def test_the_oracle_beats_every_opponent(player: Any, opponent: str) -> No
 
 
 def test_levels_take_turns() -> None:
-    tasks = [make_task("train", ("easy", "medium", "hard"), index) for index in range(6)]
+    tasks = [ConnectFour.load_task("train", index, ("easy", "medium", "hard")) for index in range(6)]
     assert [task.opponent for task in tasks] == [level.opponent for level in LEVELS.values()] * 2
 
 
@@ -211,7 +213,7 @@ async def test_the_readme_shows_a_move_as_it_is(player: Any) -> None:
 
 def test_a_full_board_is_a_draw() -> None:
     match = ConnectFourMatch()
-    match.task, match.seed, match.played = make_task("train", ("easy",), 0), 1, frozenset(match.seats)
+    match.task, match.seed, match.played = ConnectFour.load_task("train", 0, ("easy",)), 1, frozenset(match.seats)
     match.setup()
     match.position = _almost_full(random.Random(0))
     (column,) = match.position.columns()

@@ -14,12 +14,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ludus.environments._partition import SECRET_VARIABLE, SPLITS, place_of
-from ludus.environments.countdown import CountdownTask
-from ludus.environments.countdown.environment import make_task
+from ludus.environments.countdown import Countdown, CountdownTask
 from ludus.environments.countdown.expression import read_expression
-from ludus.environments.countdown.generator import LEVELS, Difficulty, make_problem, reachable
+from ludus.environments.countdown.generator import LEVELS, make_problem, reachable
 from ludus.protocol import text_of
+from ludus.server import Difficulty
+from ludus.server.authoring.partition import SPLITS, place_of
+from ludus.server.authoring.procedural import SECRET_VARIABLE
 
 NAME = "countdown"
 LEVELS_IN_TURN: tuple[Difficulty, ...] = ("easy", "medium", "hard")
@@ -169,19 +170,21 @@ async def test_any_correct_expression_wins_not_only_the_known_one(player: Any) -
 
 def test_a_secret_draws_test_tasks_whose_numbers_are_in_no_public_task(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(SECRET_VARIABLE, raising=False)
-    public = [make_task("test", LEVELS_IN_TURN, index) for index in range(300)]
+    public = [Countdown.load_task("test", index, LEVELS_IN_TURN) for index in range(300)]
     monkeypatch.setenv(SECRET_VARIABLE, "nobody knows this")
-    fresh = [make_task("test", LEVELS_IN_TURN, index) for index in range(300)]
+    fresh = [Countdown.load_task("test", index, LEVELS_IN_TURN) for index in range(300)]
     numbers = [{tuple(sorted(task.numbers)) for task in tasks} for tasks in (public, fresh)]
     assert numbers[0].isdisjoint(numbers[1])
     assert len(numbers[1]) == 300
     assert {task.id for task in fresh}.isdisjoint(task.id for task in public)
     assert not any("nobody" in task.id for task in fresh)
     monkeypatch.setenv(SECRET_VARIABLE, "another")
-    assert {make_task("test", LEVELS_IN_TURN, index).id for index in range(300)}.isdisjoint(task.id for task in fresh)
+    assert {Countdown.load_task("test", index, LEVELS_IN_TURN).id for index in range(300)}.isdisjoint(
+        task.id for task in fresh
+    )
 
 
 def test_the_first_training_tasks_are_the_same_in_every_release() -> None:
     """Tasks may be made faster, but never become others; the hash is that of their rows."""
-    rows = "".join(make_task("train", LEVELS_IN_TURN, index).model_dump_json() for index in range(600))
+    rows = "".join(Countdown.load_task("train", index, LEVELS_IN_TURN).model_dump_json() for index in range(600))
     assert hashlib.sha256(rows.encode()).hexdigest()[:16] == "94569a14efdfbe3b"

@@ -18,9 +18,9 @@ from typing import Any, Final
 
 import pytest
 
-from ludus.environments._partition import SECRET_VARIABLE
 from ludus.environments.browser.driver.chromium import missing_chromium
 from ludus.protocol.errors import LudusError
+from ludus.server.authoring.procedural import SECRET_VARIABLE
 
 FILE: Final = Path(__file__).parent / "golden.json"
 GOLDEN: Final[dict[str, dict[str, str]]] = json.loads(FILE.read_text("utf-8")) if FILE.exists() else {}

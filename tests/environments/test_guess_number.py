@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from ludus.environments._partition import SECRET_VARIABLE
-from ludus.environments.guess_number.environment import LEVELS, GuessNumberTask, make_task, tiny_ranges, tiny_task
+from ludus.environments.guess_number import GuessNumber
+from ludus.environments.guess_number.environment import LEVELS, GuessNumberTask
 from ludus.protocol import EndReason, text_of
+from ludus.server.authoring.procedural import SECRET_VARIABLE
 
 NAME = "guess_number"
 
@@ -132,7 +134,7 @@ async def test_guessing_at_random_within_the_hints_seldom_wins_hard_tasks(player
 
 def test_no_tiny_range_is_in_two_splits_and_all_are_in_one(load: Any) -> None:
     [cls] = [cls for cls in load() if cls.__name__ == "GuessNumber"]
-    splits = cls.variants["tiny"]["splits"]
+    splits = cls.splits_of(cls.variants["tiny"]["difficulties"])
     ranges = {
         name: {(task.low, task.high) for task in map(split.get, range(split.count))} for name, split in splits.items()
     }
@@ -143,11 +145,11 @@ def test_no_tiny_range_is_in_two_splits_and_all_are_in_one(load: Any) -> None:
 
 
 def test_a_secret_draws_other_ranges_for_test_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
-    def drawn() -> tuple[list[GuessNumberTask], list[GuessNumberTask]]:
-        wide = [make_task("test", ("easy", "medium", "hard"), index) for index in range(300)]
-        return wide, [tiny_task("test", index) for index in range(len(tiny_ranges("test")))]
+    def drawn() -> tuple[Sequence[GuessNumberTask], Sequence[GuessNumberTask]]:
+        wide = GuessNumber.load_tasks("test")
+        return wide, GuessNumber.load_tasks("test", ["tiny"])
 
-    def ranges(tasks: list[GuessNumberTask]) -> set[tuple[int, int]]:
+    def ranges(tasks: Sequence[GuessNumberTask]) -> set[tuple[int, int]]:
         return {(task.low, task.high) for task in tasks}
 
     monkeypatch.delenv(SECRET_VARIABLE, raising=False)

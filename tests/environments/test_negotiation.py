@@ -18,25 +18,16 @@ from hypothesis import strategies as st
 from negotiators import earned, match_of, seat_of
 from suite_selection import whole_or_few
 
-from ludus.environments._partition import SECRET_VARIABLE, SplitName
 from ludus.environments.negotiation.drawing import Drawn, scenario_of
 from ludus.environments.negotiation.environment import LONGEST_MESSAGE, MESSAGES, Negotiation
 from ludus.environments.negotiation.opponents import IMPROVEMENTS, STYLES, Opponent, acceptable
 from ludus.environments.negotiation.reactions import MISSES, NEEDS, meeting, needs_of
 from ludus.environments.negotiation.scenario import SEATS, Deal, Issue, Scenario
-from ludus.environments.negotiation.tasks import (
-    DIFFICULTIES,
-    DOMAINS,
-    OPPONENTS,
-    NegotiationTask,
-    held_out_task,
-    kinds_of,
-    train_task,
-)
+from ludus.environments.negotiation.tasks import DOMAINS, OPPONENTS, NegotiationTask, kinds_of
 from ludus.environments.negotiation.terms import read_terms, write_terms
 from ludus.protocol import Answer, EndReason, text_of
 from ludus.protocol import episodes as e
-from ludus.server import ToolError
+from ludus.server import DIFFICULTIES, ToolError
 
 NAME = "negotiation"
 ALL_KINDS = (*kinds_of(), *kinds_of(domains=DOMAINS[:2], scoring="shared"))
@@ -48,7 +39,7 @@ each_kind = pytest.mark.parametrize("kind", ALL_KINDS, ids=lambda kind: "-".join
 
 
 def tasks_of(kinds: Sequence[Any], count: int) -> list[NegotiationTask]:
-    return [train_task(kinds, index) for index in range(count)]
+    return [Negotiation.load_task("train", index, kinds) for index in range(count)]
 
 
 # ── deals ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -255,14 +246,16 @@ async def test_an_opponent_says_what_it_needs_only_when_it_is_asked(player: Any)
 def test_who_asks_and_meets_needs_earns_much_more_than_the_best_script() -> None:
     for kinds in (kinds_of(["easy"]), kinds_of(["medium"]), PRICES):
         earns = [
-            statistics.fmean(earned(train_task(kinds, n), turn, seed=n) for n in range(whole_or_few(45, 24)))
+            statistics.fmean(
+                earned(Negotiation.load_task("train", n, kinds), turn, seed=n) for n in range(whole_or_few(45, 24))
+            )
             for turn in (negotiators.best_script, negotiators.ask_and_meet)
         ]
         assert earns[1] - earns[0] > 0.25
 
 
 def test_the_random_opponent_accepts_what_gains_it_something_now_or_in_its_last_turn() -> None:
-    scenario = scenario_of(train_task(PRICES, 0).scenario)
+    scenario = scenario_of(Negotiation.load_task("train", 0, PRICES).scenario)
     worth, worthless = (next(d for d in scenario.rational() if scenario.surplus(1, d) == points) for points in (1, 0))
     opponent = Opponent(scenario, 1, "random")
     assert {opponent.accepts(worth, random.Random(seed), last=False) for seed in range(20)} == {True, False}
@@ -323,7 +316,7 @@ def test_an_own_reward_counts_from_the_fallback_to_the_best_that_the_other_can_a
 @pytest.mark.parametrize("kinds", [kinds_of(), PRICES, ALL_KINDS[9:]], ids=["own", "price", "shared"])
 def test_without_a_deal_neither_seat_earns_anything_however_it_ends(kinds: Any) -> None:
     def ended(how: str) -> list[float | None]:
-        match = match_of(train_task(kinds, 1))
+        match = match_of(Negotiation.load_task("train", 1, kinds))
         match.propose("first", match.scenario.ideal(0))
         if how == "left":
             match.finish(match.left("first"))
@@ -344,8 +337,10 @@ def test_without_a_deal_neither_seat_earns_anything_however_it_ends(kinds: Any) 
 def test_random_offers_earn_the_declared_baseline(name: str) -> None:
     cls = Negotiation.variants.get(name.removeprefix(f"{NAME}-"), {})
     declared = cls.get("random_baseline", Negotiation.random_baseline)
-    split: Any = cls.get("splits", Negotiation.splits)["train"]
-    found = statistics.fmean(earned(split.get(n), negotiators.guess, seed=n) for n in range(540))
+    kinds = cls.get("difficulties", ())
+    found = statistics.fmean(
+        earned(Negotiation.load_task("train", n, kinds), negotiators.guess, seed=n) for n in range(540)
+    )
     assert found == pytest.approx(declared, abs=0.03)
 
 
@@ -361,7 +356,7 @@ def test_the_readme_has_the_measured_baselines() -> None:
     for name, cells in rows:
         for kinds, cell in zip(columns, cells.split("|"), strict=True):
             turn = getattr(negotiators, name)
-            found = statistics.fmean(earned(train_task(kinds, n), turn, seed=n) for n in range(90))
+            found = statistics.fmean(earned(Negotiation.load_task("train", n, kinds), turn, seed=n) for n in range(90))
             assert found == pytest.approx(float(cell), abs=0.12), (name, kinds[0])
 
 
@@ -525,7 +520,7 @@ def test_nothing_that_a_seat_sees_depends_on_the_values_of_another_agent(domain:
 
 
 def test_a_seat_sees_its_own_values() -> None:
-    match = match_of(train_task(kinds_of(), 3))
+    match = match_of(Negotiation.load_task("train", 3, kinds_of()))
     prompts = [seat_of(match, seat).prompt() for seat in SEATS]
     for seat, prompt in enumerate(prompts):
         assert f"Without a deal you get {match.scenario.fallbacks[seat]} points." in prompt
@@ -550,7 +545,7 @@ def test_terms_that_are_shown_can_be_written_back(kind: Any) -> None:
 
 
 def test_each_seat_reads_and_writes_the_items_that_it_gets_itself() -> None:
-    scenario = scenario_of(train_task(kinds_of(["easy"], ["items"]), 0).scenario)
+    scenario = scenario_of(Negotiation.load_task("train", 0, kinds_of(["easy"], ["items"])).scenario)
     counts = [len(issue.options) - 1 for issue in scenario.issues]
     everything = ", ".join(f"{issue.name}={count}" for issue, count in zip(scenario.issues, counts, strict=True))
     nothing = ", ".join(f"{issue.name}=0" for issue in scenario.issues)
@@ -585,7 +580,7 @@ def test_any_terms_are_a_deal_or_a_short_refusal(scenario: Scenario, seat: int, 
 
 @given(st.one_of(st.text(max_size=400), st.text('"\\\n\r\u2028 a', max_size=40)))
 def test_any_message_is_one_quoted_line_or_refused(text: str) -> None:
-    match = match_of(train_task(kinds_of(), 0))
+    match = match_of(Negotiation.load_task("train", 0, kinds_of()))
     first, second = (seat_of(match, seat) for seat in SEATS)
     try:
         first.message(text)
@@ -622,7 +617,7 @@ async def test_extreme_arguments_are_refused_and_the_negotiation_goes_on(player:
 
 
 def test_an_offer_in_the_last_turn_is_refused_because_it_comes_too_late() -> None:
-    match = match_of(train_task(kinds_of(), 0))
+    match = match_of(Negotiation.load_task("train", 0, kinds_of()))
     seats = itertools.cycle([seat_of(match, seat) for seat in SEATS])
     for _ in range(2 * match.task.rounds - 1):
         seat = next(seats)
@@ -642,10 +637,13 @@ def test_kinds_and_opponents_take_turns() -> None:
     assert [(task.domain, task.difficulty) for task in tasks[:9]] == list(itertools.product(DOMAINS, DIFFICULTIES))
     assert {task.opponent for task in tasks if task.difficulty == "hard"} == set(OPPONENTS["hard"])
     assert {task.scoring for task in tasks} == {"own"}
-    variants = {name: one["splits"]["train"].get for name, one in Negotiation.variants.items()}
-    assert {variants["price"](index).domain for index in range(6)} == {"price"}
-    assert {variants["shared"](index).scoring for index in range(6)} == {"shared"}
-    assert {variants["hard"](index).difficulty for index in range(6)} == {"hard"}
+
+    def of_variant(variant: str) -> list[NegotiationTask]:
+        return tasks_of(Negotiation.variants[variant]["difficulties"], 6)
+
+    assert {task.domain for task in of_variant("price")} == {"price"}
+    assert {task.scoring for task in of_variant("shared")} == {"shared"}
+    assert {task.difficulty for task in of_variant("hard")} == {"hard"}
 
 
 @pytest.mark.parametrize("domain", DOMAINS)
@@ -656,23 +654,6 @@ def test_a_negotiation_with_its_seats_swapped_is_in_the_same_split(domain: Any) 
         codes = [json.dumps(facts), json.dumps({**facts, **swapped})]
         assert len(set(codes)) == 2
         assert len({Drawn(code, task.domain, task.difficulty).identity for code in codes}) == 1
-
-
-def test_a_secret_gives_other_test_tasks_with_other_ids_and_the_same_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    def tasks(split: SplitName) -> list[NegotiationTask]:
-        return [held_out_task(split, kinds_of(), index) for index in range(20)]
-
-    monkeypatch.delenv(SECRET_VARIABLE, raising=False)
-    public = {split: tasks(split) for split in ("validation", "test")}
-    monkeypatch.setenv(SECRET_VARIABLE, "no one knows this")
-    fresh = tasks("test")
-    assert tasks("test") == fresh, "the same secret gives the same tasks"
-    assert {task.id for task in fresh}.isdisjoint(task.id for task in public["test"])
-    assert {task.scenario for task in fresh}.isdisjoint(task.scenario for task in public["test"])
-    assert not any("no one" in task.id for task in fresh)
-    assert tasks("validation") == public["validation"]
-    monkeypatch.setenv(SECRET_VARIABLE, "another")
-    assert {task.id for task in tasks("test")}.isdisjoint(task.id for task in fresh)
 
 
 async def test_a_final_message_leaves_and_the_other_seat_gets_its_fallback(player: Any) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from ludus.environments._partition import SECRET_VARIABLE
 from ludus.hub.seed import LIBRARY
+from ludus.server.authoring.procedural import SECRET_VARIABLE
 
 PAGE = Path(__file__).parents[2] / "docs" / "environments.md"
 

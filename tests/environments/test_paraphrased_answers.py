@@ -13,8 +13,9 @@ from ludus.environments.algebra.environment import Algebra, AlgebraProblem
 from ludus.environments.arithmetic.environment import Arithmetic, ArithmeticTask
 from ludus.environments.browser.grading import same_answer
 from ludus.environments.countdown.environment import Countdown, CountdownTask
+from ludus.environments.negotiation import Negotiation
 from ludus.environments.negotiation.drawing import scenario_of
-from ludus.environments.negotiation.tasks import kinds_of, train_task
+from ludus.environments.negotiation.tasks import kinds_of
 from ludus.environments.negotiation.terms import read_terms
 from ludus.environments.sql.engine import QueryError, check_query
 from ludus.environments.sql.grading import read_query
@@ -127,7 +128,7 @@ def _negotiation(key: str) -> Iterator[Case]:
     for domain, row in by_domain.items():
         themes: set[str] = set()
         for index in range(60):
-            scenario = scenario_of(train_task(kinds_of(["easy"], [domain]), index).scenario)
+            scenario = scenario_of(Negotiation.load_task("train", index, kinds_of(["easy"], [domain])).scenario)
             names = [issue.name for issue in scenario.issues]
             has_room = domain == "price" or (
                 len(scenario.issues[0].options) > 2 and len(scenario.issues[2].options) > 1

@@ -14,8 +14,7 @@ from suite_selection import whole_or_few
 
 from ludus.environments.company.environment import _goal_in_order
 from ludus.environments.research.checklist import Grading
-from ludus.environments.research.environment import make_task as research_task
-from ludus.environments.research.environment import sheet_of
+from ludus.environments.research.environment import Research, sheet_of
 from ludus.environments.research.report import Unreadable, read_report
 from ludus.environments.research.writer import title_of
 from ludus.environments.search.environment import evidence_of
@@ -255,7 +254,7 @@ def graded(sheet: Any, text: str) -> float:
 def test_a_right_report_in_another_layout_earns_everything() -> None:
     plays = []
     for index in range(EPISODES):
-        sheet = sheet_of(research_task("validation", ("easy", "medium", "hard"), index // 4))
+        sheet = sheet_of(Research.load_task("validation", index // 4))
         text = Writer(sheet, random.Random(index)).report()
         plays.append((text, graded(sheet, text)))
     assert_share([(text[:60] + text[-400:] + str(index), value) for index, (text, value) in enumerate(plays)])
@@ -266,7 +265,7 @@ def test_a_report_with_flaws_does_not_earn_everything() -> None:
     plays = []
     flaws = [(one["flaw"], share) for one in entries("research-wrong") for share in one["share"]]
     for index in range(EPISODES):
-        sheet = sheet_of(research_task("validation", ("easy", "medium", "hard"), index // 4))
+        sheet = sheet_of(Research.load_task("validation", index // 4))
         flaw, share = flaws[index % len(flaws)]
         text = flawed_report(sheet, flaw, share, random.Random(index))
         plays.append((f"{flaw} {share} {index}", graded(sheet, text)))

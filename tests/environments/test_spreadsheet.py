@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 from libreoffice import NEEDS_LIBREOFFICE, recalculated
 from random_formulas import book_of
 
-from ludus.environments._partition import SECRET_VARIABLE, SPLITS, SplitName
-from ludus.environments.spreadsheet import Spreadsheet, SpreadsheetTask, exploits
+from ludus.environments.spreadsheet import Spreadsheet, exploits
 from ludus.environments.spreadsheet.desk import BookDesk
 from ludus.environments.spreadsheet.domains import DOMAINS
 from ludus.environments.spreadsheet.engine.addresses import Area, parse_reference
@@ -32,14 +31,15 @@ from ludus.environments.spreadsheet.equivalents import equivalents
 from ludus.environments.spreadsheet.goals import KINDS
 from ludus.environments.spreadsheet.goals.goal import Goal
 from ludus.environments.spreadsheet.grading import Outcome, evaluate
-from ludus.environments.spreadsheet.scenes import LEVELS, Level, Scene, make_scene
-from ludus.environments.spreadsheet.tasks import GOALS, build, make_task, pool, split_of_goal
+from ludus.environments.spreadsheet.scenes import Scene, make_scene
+from ludus.environments.spreadsheet.tasks import GOALS, build, pool, split_of_goal
 from ludus.environments.spreadsheet.tools import CellTools, FeatureTools, SheetTools
 from ludus.environments.spreadsheet.variations import VARIATIONS, variation
 from ludus.protocol import Call
-from ludus.server import Split, ToolError
+from ludus.server import DIFFICULTIES, Difficulty, ToolError
+from ludus.server.authoring.partition import SPLITS, SplitType
 
-each_level = pytest.mark.parametrize("level", LEVELS)
+each_level = pytest.mark.parametrize("level", DIFFICULTIES)
 VARIANTS = [(kind.name, variant) for kind in KINDS.values() for variant in range(kind.variants)]
 
 
@@ -62,7 +62,7 @@ def worked(scene: Scene, calls: list[Call]) -> Book:
     return opened.desk.book
 
 
-def goal_of(name: str, variant: int, level: Level) -> tuple[Scene, Goal]:
+def goal_of(name: str, variant: int, level: Difficulty) -> tuple[Scene, Goal]:
     seed = sum(map(ord, name)) + variant
     scene = make_scene(list(DOMAINS)[seed % len(DOMAINS)], level, seed)
     return scene, KINDS[name].make(scene, variant)
@@ -84,10 +84,10 @@ def values(*formulas: str, **cells: Any) -> list[Scalar]:
 # Splits
 
 
-@given(index=st.integers(0, 2**40), split=st.sampled_from(SPLITS), level=st.sampled_from(LEVELS))
-def test_every_goal_of_a_task_belongs_to_its_split(index: int, split: SplitName, level: Level) -> None:
-    task = make_task(split, [level], index)
-    assert task == make_task(split, [level], index)
+@given(index=st.integers(0, 2**40), split=st.sampled_from(SPLITS), level=st.sampled_from(DIFFICULTIES))
+def test_every_goal_of_a_task_belongs_to_its_split(index: int, split: SplitType, level: Difficulty) -> None:
+    task = Spreadsheet.load_task(split, index, [level])
+    assert task == Spreadsheet.load_task(split, index, [level])
     goals = [goal.split("/") for goal in task.goals.split(" ")]
     assert {split_of_goal(name, int(variant)) for name, variant in goals} == {split}
     assert GOALS[level][0] <= len({name for name, _ in goals}) == len(goals) <= GOALS[level][1]
@@ -109,13 +109,13 @@ def words_of(request: str) -> frozenset[str]:
 
 @pytest.mark.suite("spreadsheet", first=1)
 @each_level
-def test_pasting_the_calls_of_the_nearest_training_goal_earns_nothing(level: Level) -> None:
-    training = [goal for index in range(300) for goal in build(make_task("train", LEVELS, index))[1]]
+def test_pasting_the_calls_of_the_nearest_training_goal_earns_nothing(level: Difficulty) -> None:
+    training = [goal for index in range(300) for goal in build(Spreadsheet.load_task("train", index))[1]]
     known = [(words_of(goal.request), goal.solution) for goal in training]
     earned = 0.0
     for split in ("validation", "test"):
         for index in range(20):
-            task = make_task(split, [level], index)
+            task = Spreadsheet.load_task(split, index, [level])
             scene, goals = build(task)
             opened = Opened(scene.book)
             for goal in goals:
@@ -126,18 +126,6 @@ def test_pasting_the_calls_of_the_nearest_training_goal_earns_nothing(level: Lev
             reached = evaluate(opened.desk.book, scene, goals, task.draw).reached
             earned += sum(reached) / len(reached)
     assert earned <= 0.1 * 40
-
-
-def test_a_secret_gives_other_test_tasks_with_other_ids_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(SECRET_VARIABLE, raising=False)
-    splits = cast(Mapping[str, Split[SpreadsheetTask]], Spreadsheet.splits)
-    public = {split: [splits[split].get(at) for at in range(40)] for split in ("validation", "test")}
-    monkeypatch.setenv(SECRET_VARIABLE, "no one knows this")
-    fresh = [splits["test"].get(at) for at in range(40)]
-    assert {task.id for task in fresh}.isdisjoint(task.id for task in public["test"])
-    assert {task.draw for task in fresh}.isdisjoint(task.draw for task in public["test"])
-    assert not any("no one" in f"{task.id} {task.public()}" for task in fresh)
-    assert [splits["validation"].get(at) for at in range(40)] == public["validation"]
 
 
 # Formulas
@@ -268,8 +256,10 @@ def test_libreoffice_calculates_the_same_from_random_formulas(part: int, tmp_pat
 @pytest.mark.suite("spreadsheet")
 @pytest.mark.timeout(900)
 @each_level
-def test_libreoffice_calculates_what_the_reference_expects_from_the_oracles_files(level: Level, tmp_path: Path) -> None:
-    cases = [build(make_task("train", [level], index)) for index in range(60)]
+def test_libreoffice_calculates_what_the_reference_expects_from_the_oracles_files(
+    level: Difficulty, tmp_path: Path
+) -> None:
+    cases = [build(Spreadsheet.load_task("train", index, [level])) for index in range(60)]
     cases = [(scene, goals) for scene, goals in cases if "XLOOKUP" not in str([goal.solution for goal in goals])]
     files = [to_xlsx(worked(scene, [one for goal in goals for one in goal.solution])) for scene, goals in cases]
     for (scene, goals), file in zip(cases, recalculated(files, tmp_path), strict=True):
@@ -318,9 +308,9 @@ def test_a_file_holds_all_that_a_workbook_has() -> None:
 
 @pytest.mark.suite("breadth")
 @each_level
-def test_a_file_holds_all_that_the_workbooks_of_tasks_have(level: Level) -> None:
+def test_a_file_holds_all_that_the_workbooks_of_tasks_have(level: Difficulty) -> None:
     for index in range(60):
-        scene, goals = build(make_task("train", [level], index))
+        scene, goals = build(Spreadsheet.load_task("train", index, [level]))
         book = worked(scene, [one for goal in goals for one in goal.solution])
         assert from_xlsx(to_xlsx(book)) == book
 
@@ -391,7 +381,7 @@ def outcome(scene: Scene, goal: Goal, calls: list[Call]) -> Outcome:
 @pytest.mark.suite("spreadsheet", first=12)
 @pytest.mark.parametrize(("name", "variant"), random.Random(5).sample(VARIANTS, len(VARIANTS)))
 def test_each_goal_is_missed_by_nothing_and_reached_by_its_solution(name: str, variant: int) -> None:
-    for level in LEVELS if variant % 5 == 0 else LEVELS[variant % 3 : variant % 3 + 1]:
+    for level in DIFFICULTIES if variant % 5 == 0 else DIFFICULTIES[variant % 3 : variant % 3 + 1]:
         scene, goal = goal_of(name, variant, level)
         assert outcome(scene, goal, []) == ([False], ())
         assert outcome(scene, goal, goal.solution) == ([True], ())
@@ -500,7 +490,7 @@ OFTEN_SLIPPED = ("above_average", "record_card", "top_values", "count_by", "flag
 def test_a_range_without_an_end_and_a_limit_on_the_wrong_side_miss_the_goal(name: str) -> None:
     survivors = []
     for variant in range(KINDS[name].variants):
-        scene, goal = goal_of(name, variant, LEVELS[variant % 3])
+        scene, goal = goal_of(name, variant, DIFFICULTIES[variant % 3])
         if goal.expected is None:
             continue
         for slip, change in SLIPS.items():
@@ -513,7 +503,7 @@ def test_a_range_without_an_end_and_a_limit_on_the_wrong_side_miss_the_goal(name
 @pytest.mark.suite("spreadsheet", first=20)
 @pytest.mark.parametrize(("name", "variant"), random.Random(6).sample(VARIANTS, len(VARIANTS)))
 def test_other_right_formulas_and_calls_reach_each_goal(name: str, variant: int) -> None:
-    scene, goal = goal_of(name, variant, LEVELS[variant % 3])
+    scene, goal = goal_of(name, variant, DIFFICULTIES[variant % 3])
     for what, policy in equivalents([goal]).items():
         calls = [action for action in policy if isinstance(action, Call)]
         assert evaluate(worked(scene, calls), scene, [goal], 7) == ([True], ()), (what, calls)
@@ -526,7 +516,7 @@ def test_many_goals_have_other_right_formulas() -> None:
 
 @pytest.mark.suite("spreadsheet", first=1)
 @each_level
-async def test_other_right_ways_earn_what_the_oracle_earns(player: Any, level: Level) -> None:
+async def test_other_right_ways_earn_what_the_oracle_earns(player: Any, level: Difficulty) -> None:
     for index in range(3):
         policies = Spreadsheet.equivalents(player.task(f"spreadsheet-{level}", "test", index))
         assert policies
@@ -640,7 +630,7 @@ def test_the_rare_cases_that_a_request_names_are_tried(
 
 
 def test_damage_costs_every_goal() -> None:
-    scene, goals = build(make_task("train", ["hard"], 3))
+    scene, goals = build(Spreadsheet.load_task("train", 3, ["hard"]))
     calls = [one for goal in goals for one in goal.solution]
     stray = Call("write_cells", {"sheet": scene.main.sheet, "start": "AZ900", "rows": [["note"]]})
     assert all(evaluate(worked(scene, calls), scene, goals, 1).reached)
@@ -650,7 +640,7 @@ def test_damage_costs_every_goal() -> None:
 
 
 def test_some_of_several_goals_earn_their_share() -> None:
-    scene, goals = build(make_task("train", ["hard"], 3))
+    scene, goals = build(Spreadsheet.load_task("train", 3, ["hard"]))
     assert evaluate(worked(scene, goals[0].solution), scene, goals, 1).reached == [True] + [False] * (len(goals) - 1)
 
 
@@ -658,7 +648,7 @@ def test_some_of_several_goals_earn_their_share() -> None:
 
 
 @each_level
-async def test_the_prompt_has_all_requests_and_hides_what_is_graded(player: Any, level: Level) -> None:
+async def test_the_prompt_has_all_requests_and_hides_what_is_graded(player: Any, level: Difficulty) -> None:
     for index in range(10):
         task = player.task(f"spreadsheet-{level}", "validation", index)
         [episode] = await player.start(f"spreadsheet-{level}", "validation", index)
@@ -669,7 +659,7 @@ async def test_the_prompt_has_all_requests_and_hides_what_is_graded(player: Any,
 
 
 def test_the_card_says_how_many_exploits_there_are() -> None:
-    counts = {len(exploits.policies(*build(make_task("train", LEVELS, index)))) for index in range(60)}
+    counts = {len(exploits.policies(*build(Spreadsheet.load_task("train", index)))) for index in range(60)}
     card = (Path(exploits.__file__).parent / "README.md").read_text("utf-8")
     assert f"The class lists up to {max(counts)} for a task" in card
 
@@ -678,7 +668,7 @@ def test_the_card_says_how_many_exploits_there_are() -> None:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("index", range(60))
 async def test_no_exploit_earns_anything(player: Any, index: int) -> None:
-    level = LEVELS[index % 3]
+    level = DIFFICULTIES[index % 3]
     policies = Spreadsheet.exploits(player.task(f"spreadsheet-{level}", "train", index))
     assert len(policies) >= 35
     for what, policy in policies.items():

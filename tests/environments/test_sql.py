@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ludus.environments._dice import QuickRandom
-from ludus.environments._partition import SECRET_VARIABLE, SplitName, split_of
+from ludus.environments.sql import Sql
 from ludus.environments.sql.data import HIDDEN, PROFILES, VISIBLE, focus, image, rows_of
 from ludus.environments.sql.domains import DOMAINS
 from ludus.environments.sql.engine import FUNCTIONS, LONGEST, STEPS, Database, QueryError, check_query
@@ -25,11 +25,13 @@ from ludus.environments.sql.exploits import messages
 from ludus.environments.sql.find_unsound import find
 from ludus.environments.sql.grading import judge, read_query, same_rows
 from ludus.environments.sql.mutants import mutants
-from ludus.environments.sql.recipes import DIFFICULTIES, Difficulty, Plan, make_plan
+from ludus.environments.sql.recipes import Plan, make_plan
 from ludus.environments.sql.schema import VARIANTS, Schema, schema_of
 from ludus.environments.sql.soundness import VERIFIED, faults, hidden, unsound
-from ludus.environments.sql.tasks import HELD_OUT, Series, make_task
+from ludus.environments.sql.tasks import HELD_OUT, Series
 from ludus.protocol import text_of
+from ludus.server import DIFFICULTIES, Difficulty
+from ludus.server.authoring.partition import SplitType, split_of
 
 GOLDEN = {
     "easy": "9dac54c69a55d29f",
@@ -38,7 +40,7 @@ GOLDEN = {
 }
 """Hashes of the first tasks of each level, of what their tools show, and of rewards. A change raises `version`."""
 
-HELD_OUT_SPLITS: tuple[SplitName, ...] = ("validation", "test")
+HELD_OUT_SPLITS: tuple[SplitType, ...] = ("validation", "test")
 each_difficulty = pytest.mark.parametrize("difficulty", DIFFICULTIES)
 seeds = st.integers(0, 2**63)
 
@@ -140,26 +142,10 @@ def test_held_out_tasks_differ_in_more_than_constants_and_are_in_their_splits() 
             assert len({plan.identity for plan in plans}) == len(plans)
 
 
-def test_a_secret_gives_other_sound_test_tasks_with_other_ids_and_the_same_others(monkeypatch: Any) -> None:
-    def first(split: SplitName) -> list[Any]:
-        return [make_task(split, DIFFICULTIES, index) for index in range(9)]
-
-    public = {split: first(split) for split in HELD_OUT_SPLITS}
-    monkeypatch.setenv(SECRET_VARIABLE, "nobody knows this")
-    fresh = first("test")
-    assert first("test") == fresh, "the same secret gives the same tasks"
-    assert {task.id for task in fresh}.isdisjoint(task.id for task in public["test"])
-    assert {task.question for task in fresh}.isdisjoint(task.question for task in public["test"])
-    assert not any("nobody" in task.id for task in fresh)
-    assert first("validation") == public["validation"]
-    monkeypatch.setenv(SECRET_VARIABLE, "another")
-    assert {task.id for task in first("test")}.isdisjoint(task.id for task in fresh)
-
-
 @pytest.mark.suite("breadth", first=1)
 @each_difficulty
 def test_hidden_databases_tell_solutions_from_wrong_queries(difficulty: Difficulty) -> None:
-    counts: dict[SplitName, int] = {"train": 40, "validation": 20, "test": 20}
+    counts: dict[SplitType, int] = {"train": 40, "validation": 20, "test": 20}
     for split, count in counts.items():
         series = Series(split, difficulty)
         for index in range(count):
@@ -285,7 +271,7 @@ def test_the_last_code_block_is_the_query_or_else_the_whole_message() -> None:
 @each_difficulty
 def test_no_exploit_earns_anything(difficulty: Difficulty) -> None:
     for index in range(12):
-        task = make_task("train", [difficulty], index)
+        task = Sql.load_task("train", index, [difficulty])
         schema = schema_of(task.domain, task.variant)
         found = messages(task.domain, task.variant, task.solution)
         assert len(found) >= 40
@@ -442,7 +428,7 @@ async def test_a_query_that_fails_earns_nothing_and_one_that_runs_is_marked(play
 
 
 def test_the_splits_have_more_than_a_thousand_different_tasks() -> None:
-    tasks = [make_task("train", DIFFICULTIES, index) for index in range(1500)]
+    tasks = [Sql.load_task("train", index) for index in range(1500)]
     assert len({(task.domain, task.variant, task.question) for task in tasks}) > 1400
     assert HELD_OUT == 300
 
@@ -458,7 +444,7 @@ NESTED: list[tuple[str, Callable[[str], str]]] = [
 @pytest.mark.parametrize(("what", "change"), NESTED)
 def test_a_right_query_in_more_words_is_right(difficulty: Difficulty, what: str, change: Callable[[str], str]) -> None:
     for index in range(25):
-        task = make_task("validation", [difficulty], index)
+        task = Sql.load_task("validation", index, [difficulty])
         verdict = judge(change(task.solution), task.solution, schema_of(task.domain, task.variant))
         assert verdict.correct, (what, task.solution)
 
@@ -555,14 +541,14 @@ def shape(solution: str) -> str:
 def test_the_card_counts_the_shapes_of_queries() -> None:
     card = (resources.files("ludus.environments.sql") / "README.md").read_text()
     for difficulty in DIFFICULTIES:
-        tasks = [make_task("train", [difficulty], index) for index in range(6000)]
+        tasks = [Sql.load_task("train", index, [difficulty]) for index in range(6000)]
         assert f"{len({shape(task.solution) for task in tasks}):,}" in card
         assert len({(task.domain, task.question) for task in tasks}) > 0.97 * len(tasks)
 
 
 def test_the_card_counts_the_exploits_and_the_hidden_databases() -> None:
     card = (resources.files("ludus.environments.sql") / "README.md").read_text()
-    task = make_task("train", ["easy"], 0)
+    task = Sql.load_task("train", 0, ["easy"])
     assert f"The class lists {len(messages(task.domain, task.variant, task.solution))} " in card
     assert f"on {len(HIDDEN)} hidden databases" in card
     assert f"{sum(PROFILES[number].focused for number in HIDDEN)} of them are changed" in card

@@ -15,8 +15,9 @@ from ludus.environments.sql.data import PROFILES, Row, focus, image, rows_of
 from ludus.environments.sql.domains import DOMAINS
 from ludus.environments.sql.engine import Database
 from ludus.environments.sql.grading import is_ordered, is_rounded, same_rows
-from ludus.environments.sql.recipes import DIFFICULTIES, Difficulty, Plan, make_plan
+from ludus.environments.sql.recipes import Plan, make_plan
 from ludus.environments.sql.schema import Schema
+from ludus.server import DIFFICULTIES, Difficulty
 
 pytestmark = pytest.mark.suite("sql")
 

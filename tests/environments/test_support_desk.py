@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from datetime import date
 from importlib import resources
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ludus.environments._partition import SECRET_VARIABLE, SPLITS, SplitName, split_of
-from ludus.environments.support_desk import SupportDesk, SupportDeskTask
+from ludus.environments.support_desk import SupportDesk
 from ludus.environments.support_desk.cases import KINDS, Case, Request
 from ludus.environments.support_desk.domains import DOMAINS
-from ludus.environments.support_desk.environment import COUNTS, case_of, make_task
-from ludus.environments.support_desk.kinds import IDENTITY, LEVELS, OUTCOMES, OWNER, Level
+from ludus.environments.support_desk.environment import case_of
+from ludus.environments.support_desk.kinds import IDENTITY, OUTCOMES, OWNER
 from ludus.environments.support_desk.oracle import QUESTIONS, identify, look_up
 from ludus.protocol import Answer, Call, EndReason, StepResult, text_of
-from ludus.server import Split
+from ludus.server import DIFFICULTIES, Difficulty
+from ludus.server.authoring.partition import SPLITS, SplitType, split_of
 
-each_level = pytest.mark.parametrize("level", LEVELS)
+each_level = pytest.mark.parametrize("level", DIFFICULTIES)
 some_indices = st.integers(0, 2**40)
 Policy = Generator[Call | Answer, StepResult, None]
 MONTHS = (
@@ -33,46 +33,38 @@ MONTHS = (
 NUMBERS = "zero one two three four five six seven eight nine ten eleven twelve".split()
 
 
-def cases(level: Level, count: int) -> list[Case]:
-    return [case_of(make_task("train", [level], index)) for index in range(count)]
+def cases(level: Difficulty, count: int) -> list[Case]:
+    return [case_of(SupportDesk.load_task("train", index, [level])) for index in range(count)]
 
 
 # Splits
 
 
-@given(index=some_indices, split=st.sampled_from(SPLITS), levels=st.sampled_from([LEVELS, *((one,) for one in LEVELS)]))
-def test_the_user_of_a_task_determines_its_split(index: int, split: SplitName, levels: tuple[Level, ...]) -> None:
-    task = make_task(split, levels, index)
+@given(
+    index=some_indices,
+    split=st.sampled_from(SPLITS),
+    levels=st.sampled_from([DIFFICULTIES, *((one,) for one in DIFFICULTIES)]),
+)
+def test_the_user_of_a_task_determines_its_split(index: int, split: SplitType, levels: tuple[Difficulty, ...]) -> None:
+    task = SupportDesk.load_task(split, index, levels)
     assert split_of(task.person) == split
     assert task.difficulty in levels
-    assert make_task(split, levels, index) == task
+    assert SupportDesk.load_task(split, index, levels) == task
 
 
 @each_level
-def test_no_user_is_in_two_splits_or_twice_in_a_held_out_one(level: Level) -> None:
-    people = {split: [make_task(split, [level], index).person for index in range(300)] for split in SPLITS}
+def test_no_user_is_in_two_splits_or_twice_in_a_held_out_one(level: Difficulty) -> None:
+    people = {split: [SupportDesk.load_task(split, index, [level]).person for index in range(300)] for split in SPLITS}
     for one, other in itertools.combinations(people.values(), 2):
         assert set(one).isdisjoint(other)
-    assert all(len(set(people[split])) == COUNTS[split] == 300 for split in ("validation", "test"))
-
-
-def test_a_secret_gives_other_test_users_with_other_ids_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    splits = cast(Mapping[str, Split[SupportDeskTask]], SupportDesk.splits)
-    public = {split: [splits[split].get(at) for at in range(40)] for split in ("validation", "test")}
-    monkeypatch.setenv(SECRET_VARIABLE, "no one knows this")
-    fresh = [splits["test"].get(at) for at in range(40)]
-    assert {task.id for task in fresh}.isdisjoint(task.id for task in public["test"])
-    assert {task.person for task in fresh}.isdisjoint(task.person for task in public["test"])
-    assert {split_of(task.person) for task in fresh} == {"test"}
-    assert not any("no one" in f"{task.id} {task.public()}" for task in fresh)
-    assert [splits["validation"].get(at) for at in range(40)] == public["validation"]
+    assert all(len(set(people[split])) == SupportDesk.counts[split] == 300 for split in ("validation", "test"))
 
 
 # Cases
 
 
 def test_kinds_and_outcomes_are_balanced_so_that_no_constant_decision_wins() -> None:
-    tasks = [make_task("train", ["medium"], index) for index in range(len(KINDS) * len(OUTCOMES) * 4)]
+    tasks = [SupportDesk.load_task("train", index, ["medium"]) for index in range(len(KINDS) * len(OUTCOMES) * 4)]
     assert set(Counter((task.kind, task.outcome) for task in tasks).values()) == {4}
     decisions = Counter((task.kind, case_of(task).requests[0].decision.code) for task in tasks)
     most = max(decisions.values()) / len(OUTCOMES) / 4
@@ -80,9 +72,9 @@ def test_kinds_and_outcomes_are_balanced_so_that_no_constant_decision_wins() -> 
 
 
 @each_level
-def test_the_first_request_has_the_outcome_that_was_drawn_and_ids_name_one_row_each(level: Level) -> None:
+def test_the_first_request_has_the_outcome_that_was_drawn_and_ids_name_one_row_each(level: Difficulty) -> None:
     for index in range(60):
-        task = make_task("validation", [level], index)
+        task = SupportDesk.load_task("validation", index, [level])
         case = case_of(task)
         assert case.requests[0].decision.outcome == task.outcome
         assert case.requests[0].kind.name == task.kind
@@ -92,7 +84,7 @@ def test_the_first_request_has_the_outcome_that_was_drawn_and_ids_name_one_row_e
 
 
 def test_levels_add_second_requests_namesakes_strangers_and_changes_of_mind() -> None:
-    easy, medium, hard = (cases(level, 120) for level in LEVELS)
+    easy, medium, hard = (cases(level, 120) for level in DIFFICULTIES)
     assert {len(case.requests) for case in easy + medium} == {1}
     assert Counter(len(case.requests) for case in hard)[2] > 100
     for case in easy:
@@ -109,7 +101,7 @@ def test_levels_add_second_requests_namesakes_strangers_and_changes_of_mind() ->
 
 
 @each_level
-def test_a_decision_follows_from_the_file_the_policy_and_what_the_user_says(level: Level) -> None:
+def test_a_decision_follows_from_the_file_the_policy_and_what_the_user_says(level: Difficulty) -> None:
     """The policy decides without anything that an agent cannot learn: rows, numbers in the prompt, answers."""
     for case in cases(level, 72):
         for request in case.requests:
@@ -124,7 +116,7 @@ def test_a_decision_follows_from_the_file_the_policy_and_what_the_user_says(leve
 def test_every_rule_and_team_decides_some_case() -> None:
     found = {
         (case.domain.name, request.decision.code)
-        for level in LEVELS
+        for level in DIFFICULTIES
         for case in cases(level, 252)
         for request in case.requests
     }
@@ -138,7 +130,7 @@ def test_every_rule_and_team_decides_some_case() -> None:
 
 @pytest.mark.suite("breadth", first=1)
 @each_level
-async def test_the_oracle_earns_everything_for_each_kind_and_outcome(player: Any, level: Level) -> None:
+async def test_the_oracle_earns_everything_for_each_kind_and_outcome(player: Any, level: Difficulty) -> None:
     for index in range(len(KINDS) * len(OUTCOMES)):
         [episode] = await player.start(f"support_desk-{level}", "validation", index, seed=index)
         results = await player.play(episode.episode, player.oracle(f"support_desk-{level}", "validation", index))
@@ -223,7 +215,7 @@ def worded(name: str, value: Any) -> str:
 
 @pytest.mark.suite("breadth", first=2)
 @each_level
-async def test_a_clerk_with_the_words_of_a_language_model_earns_everything_too(player: Any, level: Level) -> None:
+async def test_a_clerk_with_the_words_of_a_language_model_earns_everything_too(player: Any, level: Difficulty) -> None:
     for index in range(len(KINDS) * 2):
         case = case_of(player.task(f"support_desk-{level}", "train", index))
         [episode] = await player.start(f"support_desk-{level}", "train", index, seed=index)
@@ -248,7 +240,7 @@ async def test_the_same_seed_gives_the_same_user_and_another_seed_other_words(pl
 
 @pytest.mark.suite("breadth", first=1)
 @each_level
-async def test_no_exploit_earns_anything(player: Any, level: Level) -> None:
+async def test_no_exploit_earns_anything(player: Any, level: Difficulty) -> None:
     tried: set[str] = set()
     for index in range(0, 36, 13):
         for what, policy in SupportDesk.exploits(player.task(f"support_desk-{level}", "train", index)).items():

@@ -21,8 +21,8 @@ from ludus.environments._store import Store
 from ludus.environments.support_desk import SupportDesk
 from ludus.environments.support_desk.cases import Case
 from ludus.environments.support_desk.desk import Desk, is_settled, open_store
-from ludus.environments.support_desk.environment import case_of, make_task
-from ludus.environments.support_desk.kinds import IDENTITY, OWNER, Decision, Level, grant, refuse
+from ludus.environments.support_desk.environment import case_of
+from ludus.environments.support_desk.kinds import IDENTITY, OWNER, Decision, grant, refuse
 from ludus.environments.support_desk.model_user import (
     KEY_VARIABLE,
     MODEL_VARIABLE,
@@ -35,7 +35,7 @@ from ludus.environments.support_desk.user import User
 from ludus.protocol import episodes as e
 from ludus.protocol import text_of
 from ludus.protocol.errors import InfrastructureFailed
-from ludus.server import EpisodeHost
+from ludus.server import Difficulty, EpisodeHost
 from ludus.server.auth.principal import Principal
 from ludus.server.rewards.judges import Endpoint
 
@@ -43,9 +43,9 @@ TODAY = date(2026, 3, 9)
 ASK_IDENTITY = "Please tell me your e-mail address and your date of birth."
 
 
-def case_with(wanted: Callable[[Case], Any], level: Level = "medium") -> Case:
+def case_with(wanted: Callable[[Case], Any], level: Difficulty = "medium") -> Case:
     """The first case with what a test needs."""
-    return next(case for at in range(3000) if wanted(case := case_of(make_task("train", [level], at))))
+    return next(case for at in range(3000) if wanted(case := case_of(SupportDesk.load_task("train", at, [level]))))
 
 
 def outcome(case: Case) -> str:
@@ -148,7 +148,7 @@ def test_any_text_is_read(text: str) -> None:
 
 @given(messages=st.lists(st.text(max_size=80), max_size=40), index=st.integers(0, 500))
 def test_a_user_answers_anything_and_agrees_to_nothing_by_chance(messages: list[str], index: int) -> None:
-    case = case_of(make_task("train", ["hard"], index))
+    case = case_of(SupportDesk.load_task("train", index, ["hard"]))
     user = User(case, random.Random(0), lambda record: False)
     for message in messages:
         if user.left:
@@ -271,7 +271,7 @@ def test_a_user_changes_the_wish_whatever_the_policy_decides(wanted: str) -> Non
 
 @pytest.mark.parametrize("at", range(12))
 def test_before_anything_is_settled_no_answer_depends_on_what_the_policy_decides(talk: Any, at: int) -> None:
-    case = case_of(make_task("train", ["medium"], at))
+    case = case_of(SupportDesk.load_task("train", at, ["medium"]))
     [request] = case.requests
     messages = [
         ASK_IDENTITY,
@@ -474,7 +474,7 @@ async def spoken(served: ModelServer, *messages: str) -> list[Any]:
 
 async def test_a_model_hears_and_speaks_for_the_user(served: ModelServer) -> None:
     served.answer = model
-    case = case_of(make_task("train", ["easy", "medium", "hard"], 0))
+    case = case_of(SupportDesk.load_task("train", 0, ["easy", "medium", "hard"]))
     [result] = await spoken(served, "Where do your letters of the electronic kind go?")
     assert text_of(result.content).startswith(f"Arr! My e-mail address is {case.user.email}.")
     assert len(served.questions) == 2
@@ -484,7 +484,7 @@ async def test_a_wording_that_changes_a_figure_is_not_used(served: ModelServer) 
     served.answer = lambda question: (
         model(question) if "You read" in question else json.dumps({"text": "It is x9@y.example."})
     )
-    case = case_of(make_task("train", ["easy", "medium", "hard"], 0))
+    case = case_of(SupportDesk.load_task("train", 0, ["easy", "medium", "hard"]))
     [result] = await spoken(served, "E-mail?")
     assert text_of(result.content).startswith(f"My e-mail address is {case.user.email}.")
 

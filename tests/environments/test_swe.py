@@ -19,10 +19,6 @@ from hypothesis import strategies as st
 from sandboxing import NEEDS_BUBBLEWRAP
 from suite_selection import whole_or_few
 
-from ludus.environments._isolated.hiding import hide_package
-from ludus.environments._partition import SECRET_VARIABLE
-from ludus.environments._workspace.files import Tree, directory, file, fingerprint, link
-from ludus.environments._workspace.repository import Repository
 from ludus.environments.swe.blueprint import EXTRAS, blueprint, fill, names, parse, words_of
 from ludus.environments.swe.catalog import catalog, fault_named, reserve
 from ludus.environments.swe.environment import LINES_SHOWN, Swe
@@ -36,19 +32,13 @@ from ludus.environments.swe.reference import outcomes_of
 from ludus.environments.swe.searching import search_repair
 from ludus.environments.swe.selection import are_apart, pass_in_time, trial_of
 from ludus.environments.swe.sessions import run_lines, shortest_session
-from ludus.environments.swe.tasks import (
-    DIFFICULTIES,
-    HELD_OUT,
-    Difficulty,
-    Recipe,
-    SweTask,
-    held_out_tasks,
-    kinds,
-    make_task,
-    templates,
-)
+from ludus.environments.swe.tasks import HELD_OUT, Recipe, SweTask, kinds, templates
 from ludus.protocol import Answer, Call, EndReason, text_of
 from ludus.protocol.errors import AuthoringError
+from ludus.server import DIFFICULTIES, Difficulty
+from ludus.server.authoring.procedural import SECRET_VARIABLE
+from ludus.server.authoring.workspace import Repository, Tree, directory, file, fingerprint, link
+from ludus.server.rewards.isolated import hide_package
 from ludus.validation import validate
 
 each_difficulty = pytest.mark.parametrize("difficulty", DIFFICULTIES)
@@ -102,7 +92,7 @@ def test_each_blueprint_is_for_one_split() -> None:
 @each_difficulty
 @given(index=st.integers(0, 2**50))
 def test_a_training_task_is_of_a_kind_for_training(difficulty: Difficulty, index: int) -> None:
-    task = make_task("train", [difficulty], index)
+    task = Swe.load_task("train", index, [difficulty])
     domain, faults, _ = Recipe.parse(task.recipe)
     assert len(faults) == (2 if difficulty == "hard" else 1)
     assert task.template in templates("train")
@@ -113,7 +103,7 @@ def test_a_training_task_is_of_a_kind_for_training(difficulty: Difficulty, index
 
 def test_held_out_tasks_are_of_their_own_blueprints_which_take_turns() -> None:
     for split in ("validation", "test"):
-        tasks = held_out_tasks(split, DIFFICULTIES)
+        tasks = Swe.load_tasks(split)
         for task in tasks:
             domain, faults, _ = Recipe.parse(task.recipe)
             assert (domain, faults) in kinds(task.template, task.difficulty)
@@ -127,24 +117,14 @@ def faults_of(tasks: Sequence[SweTask]) -> set[tuple[str, str]]:
 
 def test_a_secret_draws_other_faults_for_tests(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(SECRET_VARIABLE, raising=False)
-    public = held_out_tasks("test", DIFFICULTIES)
+    public = Swe.load_tasks("test")
     monkeypatch.setenv(SECRET_VARIABLE, "a secret of twenty characters")
-    fresh = held_out_tasks("test", DIFFICULTIES)
+    fresh = Swe.load_tasks("test")
     monkeypatch.setenv(SECRET_VARIABLE, "another secret of such a length")
-    others = held_out_tasks("test", DIFFICULTIES)
+    others = Swe.load_tasks("test")
     assert faults_of(fresh).isdisjoint(faults_of(public))
     assert len(faults_of(fresh)) >= 16
     assert [Recipe.parse(task.recipe).faults for task in fresh] != [Recipe.parse(task.recipe).faults for task in others]
-
-
-def test_a_secret_gives_other_test_tasks_with_other_ids_and_the_same_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(SECRET_VARIABLE, raising=False)
-    public = {split: held_out_tasks(split, DIFFICULTIES) for split in ("validation", "test")}
-    monkeypatch.setenv(SECRET_VARIABLE, "a secret of twenty characters")
-    fresh = held_out_tasks("test", DIFFICULTIES)
-    assert {task.id for task in fresh}.isdisjoint(task.id for task in public["test"])
-    assert {task.recipe for task in fresh}.isdisjoint(task.recipe for task in public["test"])
-    assert held_out_tasks("validation", DIFFICULTIES) == public["validation"]
 
 
 def test_equal_faults_get_other_names_constants_and_inputs() -> None:
@@ -158,7 +138,7 @@ def test_equal_faults_get_other_names_constants_and_inputs() -> None:
 def test_a_repository_is_always_the_same_and_of_the_size_that_the_readme_says(difficulty: Difficulty) -> None:
     least, most = {"easy": (12, 15), "medium": (16, 19), "hard": (24, 27)}[difficulty]
     for index in range(16):
-        task = make_task("train", [difficulty], index)
+        task = Swe.load_task("train", index, [difficulty])
         problem = make_problem(task)
         assert least <= len(problem.files) <= most
         again = assemble(blueprint(task.template), difficulty, task.package, *recipe_of(task))
@@ -266,7 +246,7 @@ def test_what_is_recorded_about_faults_is_what_trials_measure(template: str) -> 
 
 
 def test_a_derived_fault_is_reported_by_a_short_session_that_it_breaks() -> None:
-    for task in held_out_tasks("test", ["medium"])[:12]:
+    for task in Swe.load_tasks("test", ["medium"])[:12]:
         problem = make_problem(task)
         [name] = Recipe.parse(task.recipe).faults
         if name in blueprint(task.template).faults:
@@ -297,7 +277,7 @@ def test_a_session_has_no_line_that_can_be_left_out() -> None:
 
 def test_the_visible_tests_of_a_task_of_each_level(tmp_path: Path) -> None:
     for difficulty in DIFFICULTIES:
-        problem = make_problem(make_task("train", [difficulty], 3))
+        problem = make_problem(Swe.load_task("train", 3, [difficulty]))
         assert run_tests(problem, tmp_path / difficulty, {}) == (difficulty != "easy")
 
 
@@ -506,14 +486,14 @@ def titles(issue: str) -> list[str]:
 @each_difficulty
 def test_pasting_the_edits_of_training_tasks_earns_nothing(difficulty: Difficulty, split: Any) -> None:
     """All edits wherever they fit, and those of the training task with the nearest title."""
-    training = [make_problem(make_task("train", DIFFICULTIES, index)) for index in range(whole_or_few(90, 45))]
+    training = [make_problem(Swe.load_task("train", index)) for index in range(whole_or_few(90, 45))]
     every = dict.fromkeys((repair.faulty, repair.right) for problem in training for repair in problem.repairs)
     constant, nearest = [*every, *training_edits()], []
     known = [
         (set(re.findall(r"\w+", title.lower())), problem) for problem in training for title in titles(problem.issue)
     ]
     earned: list[tuple[float, float]] = []
-    for task in held_out_tasks(split, [difficulty])[: whole_or_few(30, 10)]:
+    for task in Swe.load_tasks(split, [difficulty])[: whole_or_few(30, 10)]:
         problem = make_problem(task)
         nearest = [
             (repair.faulty, repair.right)
@@ -541,7 +521,7 @@ def test_no_edit_of_a_held_out_task_is_one_of_training() -> None:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("split", ["validation", "test"])
 def test_exchanging_tokens_until_the_visible_tests_pass_earns_nothing(split: Any) -> None:
-    tasks = held_out_tasks(split, ["easy"])[: whole_or_few(12, 3)]
+    tasks = Swe.load_tasks(split, ["easy"])[: whole_or_few(12, 3)]
     total = 0.0
     for task in tasks:
         problem = make_problem(task)
@@ -580,7 +560,7 @@ async def played(player: Any, name: str, index: int, *calls: tuple[str, dict[str
 
 @NEEDS_BUBBLEWRAP
 async def test_an_issue_is_resolved_with_the_tools_as_an_agent_uses_them(player: Any) -> None:
-    problems = ((index, make_problem(make_task("train", ["easy"], index))) for index in range(50))
+    problems = ((index, make_problem(Swe.load_task("train", index, ["easy"]))) for index in range(50))
     index, problem = next((index, problem) for index, problem in problems if len(problem.repairs) == 1)
     path, faulty, right = problem.repairs[0]
     shown, reward = await played(
@@ -603,7 +583,7 @@ async def test_an_issue_is_resolved_with_the_tools_as_an_agent_uses_them(player:
 
 @NEEDS_BUBBLEWRAP
 async def test_tools_say_what_is_wrong_and_what_to_do(player: Any) -> None:
-    problem = make_problem(make_task("train", ["easy"], 0))
+    problem = make_problem(Swe.load_task("train", 0, ["easy"]))
     init = f"{problem.root}/__init__.py"
     calls: list[tuple[str, dict[str, Any]]] = [
         ("view", {"path": "none.py"}), ("view", {"path": "../other"}), ("view", {"path": "/etc/passwd"}),
@@ -642,7 +622,7 @@ async def test_view_shows_folders_and_long_files_in_parts(player: Any) -> None:
 
 @NEEDS_BUBBLEWRAP
 async def test_a_message_hands_in_the_repository_and_is_not_graded(player: Any) -> None:
-    problem = make_problem(make_task("train", ["hard"], 0))
+    problem = make_problem(Swe.load_task("train", 0, ["hard"]))
     [episode] = await player.start("swe-hard", "train", 0)
 
     def policy() -> Any:
@@ -658,7 +638,7 @@ async def test_a_message_hands_in_the_repository_and_is_not_graded(player: Any) 
 async def test_the_prompt_has_the_issue_and_no_hint_above_easy(player: Any) -> None:
     levels: dict[Difficulty, bool] = {"easy": True, "medium": False}
     for difficulty, place in levels.items():
-        task = make_task("train", [difficulty], 5)
+        task = Swe.load_task("train", 5, [difficulty])
         [episode] = await player.start(f"swe-{difficulty}", "train", 5)
         text = text_of(episode.prompt[0].content)
         problem = make_problem(task)

@@ -20,8 +20,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sandboxing import NEEDS_BUBBLEWRAP
 
-from ludus.environments._partition import SECRET_VARIABLE
-from ludus.environments._workspace.files import (
+from ludus.environments.terminal.environment import Terminal, TerminalTask, make_problem
+from ludus.environments.terminal.exploits import outputs
+from ludus.environments.terminal.grading import judge, matches
+from ludus.environments.terminal.problem import Case, CaseResult, State
+from ludus.environments.terminal.templates import TEMPLATES, by_level
+from ludus.protocol import Answer, Call, EndReason, text_of
+from ludus.protocol import episodes as e
+from ludus.protocol.errors import AuthoringError, Unsupported
+from ludus.server import DIFFICULTIES, Difficulty
+from ludus.server.authoring.procedural import SECRET_VARIABLE
+from ludus.server.authoring.workspace import (
+    LONGEST_OUTPUT,
+    Person,
+    Repository,
+    RepositoryWriter,
     Tree,
     directory,
     file,
@@ -33,22 +46,6 @@ from ludus.environments._workspace.files import (
     unpack,
     zlibbed,
 )
-from ludus.environments._workspace.repository import Person, Repository, RepositoryWriter
-from ludus.environments._workspace.shell import LONGEST_OUTPUT
-from ludus.environments.terminal.environment import (
-    Terminal,
-    TerminalTask,
-    held_out_tasks,
-    make_problem,
-    make_task,
-)
-from ludus.environments.terminal.exploits import outputs
-from ludus.environments.terminal.grading import judge, matches
-from ludus.environments.terminal.problem import DIFFICULTIES, Case, CaseResult, Difficulty, State
-from ludus.environments.terminal.templates import TEMPLATES, by_level
-from ludus.protocol import Answer, Call, EndReason, text_of
-from ludus.protocol import episodes as e
-from ludus.protocol.errors import AuthoringError, Unsupported
 from ludus.validation.shortcuts.memory import Similarity
 
 GOLDEN: dict[Difficulty, tuple[str, ...]] = {
@@ -89,7 +86,11 @@ def index_of(template: str, difficulty: Difficulty, turn: int = 0) -> int:
 
 def task_of(template: str, difficulty: Difficulty, turn: int = 0) -> TerminalTask:
     split, index = TEMPLATES[template].split, index_of(template, difficulty, turn)
-    return make_task("train", [difficulty], index) if split == "train" else held_out_tasks(split, [difficulty])[index]
+    return (
+        Terminal.load_task("train", index, [difficulty])
+        if split == "train"
+        else Terminal.load_task(split, index, [difficulty])
+    )
 
 
 def golden(task: TerminalTask) -> str:
@@ -127,7 +128,7 @@ async def test_the_episodes_of_this_version_are_fixed(player: Any, difficulty: D
 
 async def golden_episodes(player: Any, difficulty: Difficulty) -> tuple[str, ...]:
     found = []
-    for index, task in enumerate(held_out_tasks("test", [difficulty])[:3]):
+    for index, task in enumerate(Terminal.load_tasks("test", [difficulty])[:3]):
         commands = make_problem(task).commands
         shown, reward = await played(player, f"terminal-{difficulty}", index, *commands, split="test")
         found.append(f"{golden(task)} {short_hash(*shown)} {reward.value}")
@@ -137,7 +138,7 @@ async def golden_episodes(player: Any, difficulty: Difficulty) -> tuple[str, ...
 @each_difficulty
 @given(index=st.integers(0, 2**50))
 def test_a_training_task_at_any_index_is_made_from_a_training_template(difficulty: Difficulty, index: int) -> None:
-    task = make_task("train", [difficulty], index)
+    task = Terminal.load_task("train", index, [difficulty])
     assert TEMPLATES[task.template].split == "train"
     assert difficulty in TEMPLATES[task.template].levels
 
@@ -145,11 +146,11 @@ def test_a_training_task_at_any_index_is_made_from_a_training_template(difficult
 def test_no_template_is_in_two_splits_with_or_without_a_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     templates: dict[str, set[str]] = {}
     for levels in (DIFFICULTIES, *([difficulty] for difficulty in DIFFICULTIES)):
-        tasks = {split: held_out_tasks(split, levels) for split in ("validation", "test")}
+        tasks = {split: Terminal.load_tasks(split, levels) for split in ("validation", "test")}
         monkeypatch.setenv(SECRET_VARIABLE, f"a secret of twenty characters {len(levels)}")
-        tasks["fresh test"] = held_out_tasks("test", levels)
+        tasks["fresh test"] = Terminal.load_tasks("test", levels)
         monkeypatch.delenv(SECRET_VARIABLE)
-        tasks["train"] = [make_task("train", levels, index) for index in range(400)]
+        tasks["train"] = [Terminal.load_task("train", index, levels) for index in range(400)]
         for split, members in tasks.items():
             templates.setdefault(split, set()).update(task.template for task in members)
     assert templates["fresh test"] == templates["test"]
@@ -176,7 +177,7 @@ def test_the_page_names_the_templates_of_each_split() -> None:
 
 def nearest_policy(difficulty: Difficulty) -> Callable[[TerminalTask], list[str]]:
     """Return a policy that repeats what solves the training task with the most similar prompt, in its own folder."""
-    training = [make_task("train", [difficulty], index) for index in range(400)]
+    training = [Terminal.load_task("train", index, [difficulty]) for index in range(400)]
     similarity = Similarity([make_problem(task).text for task in training])
 
     def commands(task: TerminalTask) -> list[str]:
@@ -194,7 +195,7 @@ def nearest_policy(difficulty: Difficulty) -> Callable[[TerminalTask], list[str]
 async def test_the_commands_of_the_nearest_training_task_earn_nothing_on_tests(
     player: Any, difficulty: Difficulty
 ) -> None:
-    policy, tasks = nearest_policy(difficulty), held_out_tasks("test", [difficulty])
+    policy, tasks = nearest_policy(difficulty), Terminal.load_tasks("test", [difficulty])
     values = []
     for index in range(2 * len(by_level(difficulty, "test"))):
         outcome = await played(player, f"terminal-{difficulty}", index, *policy(tasks[index]), split="test")
@@ -212,22 +213,11 @@ def test_equal_files_with_another_project_are_in_no_two_splits() -> None:
             for problem in [make_problem(task)]
         }
 
-    train = contents([make_task("train", DIFFICULTIES, index) for index in range(130)])
-    held_out = contents([*held_out_tasks("validation", DIFFICULTIES)[:60], *held_out_tasks("test", DIFFICULTIES)[:60]])
+    train = contents([Terminal.load_task("train", index) for index in range(130)])
+    held_out = contents([*Terminal.load_tasks("validation")[:60], *Terminal.load_tasks("test")[:60]])
     assert len(train) == 130
     assert len(held_out) == 120
     assert train.isdisjoint(held_out)
-
-
-def test_a_secret_gives_other_test_tasks_with_other_ids_and_the_same_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    public = {split: held_out_tasks(split, DIFFICULTIES) for split in ("validation", "test")}
-    monkeypatch.setenv(SECRET_VARIABLE, "a secret of twenty characters")
-    fresh = held_out_tasks("test", DIFFICULTIES)
-    assert held_out_tasks("test", DIFFICULTIES) == fresh, "the same secret gives the same tasks"
-    assert {task.id for task in fresh}.isdisjoint(task.id for task in public["test"])
-    assert {task.draw for task in fresh}.isdisjoint(task.draw for task in public["test"])
-    assert all(TEMPLATES[task.template].split == "test" for task in fresh)
-    assert held_out_tasks("validation", DIFFICULTIES) == public["validation"]
 
 
 @each_kind

@@ -15,13 +15,15 @@ from word_problem_reader import SOURCES as READ_SOURCES
 from word_problem_reader import TRANSFORMS as READ_TRANSFORMS
 from word_problem_reader import solve
 
-from ludus.environments._partition import SECRET_VARIABLE, SplitName, fresh_tests
 from ludus.environments.word_problems.answers import read_answer
-from ludus.environments.word_problems.environment import WordProblems, _problems, held_out_tasks, train_task
+from ludus.environments.word_problems.environment import WordProblems
 from ludus.environments.word_problems.problems import LEVELS, Problem, draw_problem
 from ludus.environments.word_problems.sources import SOURCES
-from ludus.environments.word_problems.story import DIFFICULTIES, NAMES, SCALES, Difficulty
+from ludus.environments.word_problems.story import NAMES, SCALES
 from ludus.environments.word_problems.transforms import TRANSFORMS
+from ludus.server import DIFFICULTIES, Difficulty, TaskDraw
+from ludus.server.authoring.partition import SplitType
+from ludus.server.authoring.procedural import FreshTests
 
 each_difficulty = pytest.mark.parametrize("difficulty", DIFFICULTIES)
 NUMBER = re.compile(r"\d+(?:\.\d+)?")
@@ -172,17 +174,18 @@ def test_the_most_frequent_answer_is_rare(difficulty: Difficulty) -> None:
 
 
 @cache
-def held_out(split: SplitName) -> set[str]:
+def held_out(split: SplitType) -> set[str]:
     """The identities of all problems of a split, at all levels, alone and in turn."""
     levels: list[list[Difficulty]] = [[one] for one in DIFFICULTIES]
-    return {problem.identity for chosen in (*levels, DIFFICULTIES) for problem in _problems(split, tuple(chosen), None)}
+    draws = [TaskDraw(split, tuple(chosen)) for chosen in (*levels, DIFFICULTIES)]
+    return {identity for draw in draws for identity in WordProblems._held_out(draw)[1]}
 
 
 @each_difficulty
 @given(index=st.integers(0, 2**50))
 def test_no_training_problem_has_the_numbers_of_one_that_was_held_out(difficulty: Difficulty, index: int) -> None:
     problem = draw_problem(f"word_problems:train:{difficulty}:{index}", "train", difficulty)
-    assert train_task([difficulty], index).question == problem.question
+    assert WordProblems.load_task("train", index, [difficulty]).question == problem.question
     assert problem.identity not in held_out("validation") | held_out("test")
 
 
@@ -191,20 +194,14 @@ def test_validation_and_test_share_no_numbers() -> None:
 
 
 def test_validation_and_test_have_no_question_twice() -> None:
-    splits: tuple[SplitName, ...] = ("validation", "test")
-    texts = [task.question for split in splits for task in held_out_tasks(split, DIFFICULTIES)]
+    splits: tuple[SplitType, ...] = ("validation", "test")
+    texts = [task.question for split in splits for task in WordProblems.load_tasks(split)]
     assert len(texts) == len(set(texts)) == 600
 
 
-def test_a_secret_gives_other_test_tasks_with_other_ids(monkeypatch: pytest.MonkeyPatch) -> None:
-    public = held_out_tasks("test", DIFFICULTIES)
-    monkeypatch.setenv(SECRET_VARIABLE, "nobody knows this")
-    fresh = held_out_tasks("test", DIFFICULTIES)
-    assert held_out_tasks("test", DIFFICULTIES) == fresh
-    numbers = [{problem.identity for problem in _problems("test", DIFFICULTIES, one)} for one in (None, fresh_tests())]
-    assert numbers[0].isdisjoint(numbers[1])
-    assert {task.id for task in fresh}.isdisjoint(task.id for task in public)
-    assert not any("nobody" in task.id for task in fresh)
+def test_no_unseen_test_is_a_public_one() -> None:
+    draw = TaskDraw("test", DIFFICULTIES, FreshTests("nobody knows this", "unseen"))
+    assert len(WordProblems._held_out(draw)[1]) == 600
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ludus.environments._partition import SECRET_VARIABLE
-from ludus.environments.wordle.environment import make_task
+from ludus.environments.wordle import Wordle
 from ludus.environments.wordle.feedback import broken_hint, greens, mark, present
-from ludus.environments.wordle.lists import ANSWER_FILES, Difficulty, allowed, answers, answers_of
+from ludus.environments.wordle.lists import ANSWER_FILES, allowed, answers, answers_of
 from ludus.protocol import EndReason, text_of
+from ludus.server import Difficulty
+from ludus.server.authoring.procedural import SECRET_VARIABLE
 
 NAME = "wordle"
 EVERY_ANSWER = sorted(word for difficulty in ANSWER_FILES for word in answers(difficulty))
@@ -226,11 +227,11 @@ def test_a_secret_draws_the_words_of_test_tasks_in_an_order_of_its_own(monkeypat
     count = len(answers_of("test", levels))
 
     def drawn() -> list[tuple[str, str]]:
-        tasks = [make_task("test", levels, index) for index in range(count)]
+        tasks = [Wordle.load_task("test", index, levels) for index in range(count)]
         return [(task.id, task.answer) for task in tasks]
 
     monkeypatch.delenv(SECRET_VARIABLE, raising=False)
-    public, training = drawn(), make_task("train", levels, 0)
+    public, training = drawn(), Wordle.load_task("train", 0, levels)
     orders = []
     for secret in ("nobody knows this", "another"):
         monkeypatch.setenv(SECRET_VARIABLE, secret)
@@ -241,4 +242,4 @@ def test_a_secret_draws_the_words_of_test_tasks_in_an_order_of_its_own(monkeypat
         assert not any("nobody" in id for id, _ in fresh)
         orders.append(fresh)
     assert orders[0] != orders[1]
-    assert make_task("train", levels, 0) == training
+    assert Wordle.load_task("train", 0, levels) == training

@@ -14,21 +14,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ludus.environments._partition import SECRET_VARIABLE, SPLITS, SplitName, split_of
 from ludus.environments.workplace import Workplace, WorkplaceTask
 from ludus.environments.workplace.apps.contacts import ContactsApp
 from ludus.environments.workplace.apps.desk import Desk
 from ludus.environments.workplace.drafts import Case, make, names_of, templates
-from ludus.environments.workplace.environment import (
-    COUNTS,
-    company_of,
-    content_of,
-    goal_of,
-    held_out_tasks,
-    make_task,
-)
+from ludus.environments.workplace.environment import company_of, content_of, goal_of
 from ludus.environments.workplace.facts import facts_of
-from ludus.environments.workplace.goals import LEVELS, Facts, Goal, Insert, Level, Update
+from ludus.environments.workplace.goals import Facts, Goal, Insert, Update
 from ludus.environments.workplace.grading import Outcome, evaluate, read_answer, same_answer
 from ludus.environments.workplace.policies import RULES
 from ludus.environments.workplace.violations import broken_rules
@@ -38,9 +30,11 @@ from ludus.environments.workplace.world.generate import generate
 from ludus.environments.workplace.world.schema import Employee
 from ludus.environments.workplace.world.store import Change, Store
 from ludus.protocol import EpisodeStatus, text_of
-from ludus.server import ToolError
+from ludus.server import DIFFICULTIES, Difficulty, ToolError
+from ludus.server.authoring.partition import SPLITS, SplitType, split_of
+from ludus.server.authoring.procedural import SECRET_VARIABLE
 
-each_level = pytest.mark.parametrize("level", LEVELS)
+each_level = pytest.mark.parametrize("level", DIFFICULTIES)
 some_indices = st.integers(0, 2**40)
 
 GOLDEN = {
@@ -70,18 +64,18 @@ def store(office: Company) -> Iterator[Store]:
 def test_there_are_enough_kinds_of_tasks_and_tools(player: Any) -> None:
     assert len(templates()) >= 60
     assert len(player.host.catalog["workplace"].specs) >= 40
-    assert all(len(names_of(level)) >= 20 for level in LEVELS)
+    assert all(len(names_of(level)) >= 20 for level in DIFFICULTIES)
 
 
 def test_the_card_has_the_numbers_of_templates_and_companies() -> None:
     card = (resources.files("ludus.environments.workplace") / "README.md").read_text()
-    assert [f"| `{level}` | {len(names_of(level))} |" in card for level in LEVELS] == [True] * len(LEVELS)
+    assert [f"| `{level}` | {len(names_of(level))} |" in card for level in DIFFICULTIES] == [True] * len(DIFFICULTIES)
     train, validation, test = (COMPANIES[split] for split in SPLITS)
     assert f"{train} companies are for training, {validation} for validation and {test} for tests" in card
 
 
 def test_the_name_of_a_company_determines_its_split_and_no_two_splits_share_one() -> None:
-    known: dict[SplitName, tuple[str, ...]] = {split: names(split) for split in SPLITS}
+    known: dict[SplitType, tuple[str, ...]] = {split: names(split) for split in SPLITS}
     for split, found in known.items():
         assert len(set(found)) == COMPANIES[split]
         assert {split_of(f"workplace:{name}") for name in found} == {split}
@@ -89,12 +83,18 @@ def test_the_name_of_a_company_determines_its_split_and_no_two_splits_share_one(
         assert set(one).isdisjoint(other)
 
 
-@given(index=some_indices, split=st.sampled_from(SPLITS), levels=st.sampled_from([LEVELS, *((one,) for one in LEVELS)]))
-def test_the_company_of_a_task_belongs_to_its_split(index: int, split: SplitName, levels: tuple[Level, ...]) -> None:
-    task = make_task(split, levels, index)
+@given(
+    index=st.integers(0, 299),
+    split=st.sampled_from(SPLITS),
+    levels=st.sampled_from([DIFFICULTIES, *((one,) for one in DIFFICULTIES)]),
+)
+def test_the_company_of_a_task_belongs_to_its_split(
+    index: int, split: SplitType, levels: tuple[Difficulty, ...]
+) -> None:
+    task = Workplace.load_task(split, index, levels)
     assert split_of(f"workplace:{task.company}") == split
     assert task.difficulty in levels
-    assert make_task(split, levels, index) == task
+    assert Workplace.load_task(split, index, levels) == task
 
 
 def test_companies_of_two_splits_have_neither_people_nor_customers_addresses_in_common() -> None:
@@ -105,27 +105,27 @@ def test_companies_of_two_splits_have_neither_people_nor_customers_addresses_in_
 
 
 @each_level
-def test_validation_and_test_hold_no_content_twice(level: Level) -> None:
+def test_validation_and_test_hold_no_content_twice(level: Difficulty) -> None:
     for split in ("validation", "test"):
-        tasks = held_out_tasks(split, [level])
-        assert len({content_of(task) for task in tasks}) == len(tasks) == COUNTS[split]
+        tasks = Workplace.load_tasks(split, [level])
+        assert len({content_of(task) for task in tasks}) == len(tasks) == Workplace.counts[split]
 
 
 def test_training_tasks_rarely_repeat() -> None:
-    contents = {content_of(make_task("train", LEVELS, index)) for index in range(0, 30_000, 67)}
+    contents = {content_of(Workplace.load_task("train", index)) for index in range(0, 30_000, 67)}
     assert len(contents) >= 0.99 * len(range(0, 30_000, 67))
 
 
 def test_a_secret_gives_other_test_companies_with_other_ids_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    public = {split: held_out_tasks(split, LEVELS) for split in ("validation", "test")}
+    public = {split: Workplace.load_tasks(split) for split in ("validation", "test")}
     monkeypatch.setenv(SECRET_VARIABLE, "no one knows this")
-    fresh = held_out_tasks("test", LEVELS)
-    assert held_out_tasks("test", LEVELS) == fresh, "the same secret gives the same tasks"
+    fresh = Workplace.load_tasks("test")
+    assert Workplace.load_tasks("test") == fresh, "the same secret gives the same tasks"
     assert {task.id for task in fresh}.isdisjoint(task.id for task in public["test"])
     assert {content_of(task) for task in fresh}.isdisjoint(content_of(task) for task in public["test"])
     assert {split_of(f"workplace:{task.company}") for task in fresh} == {"test"}
     assert not any("no one" in f"{task.id} {task.public()}" for task in fresh)
-    assert held_out_tasks("validation", LEVELS) == public["validation"]
+    assert Workplace.load_tasks("validation") == public["validation"]
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -158,7 +158,7 @@ def test_no_employee_is_booked_twice_at_the_start(office: Company) -> None:
 
 
 @each_level
-async def test_the_oracle_solves_every_template_through_the_tools(player: Any, level: Level) -> None:
+async def test_the_oracle_solves_every_template_through_the_tools(player: Any, level: Difficulty) -> None:
     for index in range(len(names_of(level))):
         [episode] = await player.start(f"workplace-{level}", "validation", index)
         results = await player.play(episode.episode, player.oracle(f"workplace-{level}", "validation", index))
@@ -170,7 +170,7 @@ async def test_the_oracle_solves_every_template_through_the_tools(player: Any, l
 
 
 @each_level
-async def test_the_episodes_of_this_version_are_fixed(player: Any, level: Level) -> None:
+async def test_the_episodes_of_this_version_are_fixed(player: Any, level: Difficulty) -> None:
     seen = hashlib.blake2b(digest_size=8)
     for index in range(3):
         [episode] = await player.start(f"workplace-{level}", "test", index)
@@ -187,7 +187,7 @@ async def test_the_episodes_of_this_version_are_fixed(player: Any, level: Level)
 
 @pytest.mark.suite("breadth", first=1)
 @each_level
-async def test_no_exploit_earns_anything(player: Any, level: Level) -> None:
+async def test_no_exploit_earns_anything(player: Any, level: Difficulty) -> None:
     kinds = names_of(level)
     name = f"workplace-{level}"
     tried: set[str] = set()
@@ -204,7 +204,7 @@ async def test_no_exploit_earns_anything(player: Any, level: Level) -> None:
 @pytest.mark.suite("workplace")
 @pytest.mark.timeout(900)
 @each_level
-async def test_no_exploit_earns_anything_on_any_template(player: Any, level: Level) -> None:
+async def test_no_exploit_earns_anything_on_any_template(player: Any, level: Difficulty) -> None:
     name = f"workplace-{level}"
     for index in range(len(names_of(level))):
         task = player.task(name, "train", index)
@@ -352,13 +352,13 @@ def test_numbers_that_are_guessed_as_markers_of_a_list_state_nothing(store: Stor
 
 @each_level
 @pytest.mark.parametrize("split", SPLITS)
-def test_about_a_seventh_of_the_tasks_are_refused(level: Level, split: SplitName) -> None:
-    goals = [goal_of(make_task(split, [level], index))[0] for index in range(300)]
+def test_about_a_seventh_of_the_tasks_are_refused(level: Difficulty, split: SplitType) -> None:
+    goals = [goal_of(Workplace.load_task(split, index, [level]))[0] for index in range(300)]
     assert 0.1 <= sum(goal.answer.startswith("refused ") for goal in goals) / len(goals) <= 0.22
 
 
 @each_level
-async def test_refusing_always_earns_next_to_nothing_on_what_is_allowed(player: Any, level: Level) -> None:
+async def test_refusing_always_earns_next_to_nothing_on_what_is_allowed(player: Any, level: Difficulty) -> None:
     name = f"workplace-{level}"
     values = []
     for index in range(60):
@@ -374,7 +374,9 @@ async def test_refusing_always_earns_next_to_nothing_on_what_is_allowed(player: 
 
 
 @each_level
-async def test_doing_what_is_forbidden_and_refusing_without_the_proof_earn_nothing(player: Any, level: Level) -> None:
+async def test_doing_what_is_forbidden_and_refusing_without_the_proof_earn_nothing(
+    player: Any, level: Difficulty
+) -> None:
     name = f"workplace-{level}"
     tried = 0
     for index in range(90):
@@ -609,7 +611,7 @@ async def test_the_recorded_changes_are_exactly_the_difference_of_the_whole_stat
     changed = 0
     for _ in range(6):
         fresh = Workplace()
-        fresh.task = make_task("train", LEVELS, rng.randrange(4000))
+        fresh.task = Workplace.load_task("train", rng.randrange(4000), DIFFICULTIES)
         fresh.setup()
         before = {(table, row["id"]): row for table, rows in fresh.desk.store.dump().items() for row in rows}
         here = company_of(fresh.task)

@@ -20,7 +20,7 @@ from mcp import Client
 from terminal import run_ludus_here
 
 from ludus.client import Call, Conversation, RandomPolicy, connect, read_trajectories, rollout_all, text_of
-from ludus.integrations.local_server import LocalServer
+from ludus.client.local_server import LocalServer
 from ludus.protocol.content import Message
 from ludus.validation.oracle import DemonstratorPolicy, OraclePolicy
 

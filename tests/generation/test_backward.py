@@ -18,10 +18,10 @@ from ludus.environments.workplace import Workplace, WorkplaceTask
 from ludus.environments.workplace.backward import MOST_CHANGES, describe
 from ludus.environments.workplace.environment import goal_of
 from ludus.evaluation.config import ModelSpec
-from ludus.formats.tasks import TasksSettings, load_tasks, read_records
 from ludus.generation.backtranslate import Actor, Backtranslating
 from ludus.generation.candidates import Candidate, Rejected
 from ludus.generation.playing import VALIDATED
+from ludus.generation.task_folder import TasksSettings, load_tasks, read_records
 from ludus.generation.tasks import TaskRun, find_environment, generate_tasks
 from ludus.protocol import Answer, Call
 from ludus.protocol.errors import Unsupported

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from ludus.formats.tasks import TasksSettings, load_tasks, read_records
 from ludus.generation.candidates import Candidate
 from ludus.generation.hops import Hopping
+from ludus.generation.task_folder import TasksSettings, load_tasks, read_records
 from ludus.generation.tasks import TaskRun, find_environment, generate_tasks
 from ludus.protocol.errors import InvalidParams, Unsupported
 from ludus.server import Split

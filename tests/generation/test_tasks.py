@@ -10,13 +10,12 @@ import pytest
 from scripted_writer import Said, array, scripted
 
 from ludus.environments.arithmetic import Arithmetic
-from ludus.environments.arithmetic.environment import held_out_tasks
 from ludus.evaluation.config import ModelSpec
-from ludus.formats.tasks import TasksSettings, load_tasks, read_records
 from ludus.generation.duplicates import Duplicates, words
 from ludus.generation.journal import Journal
 from ludus.generation.model import Budget, tokens_of
 from ludus.generation.propose import Proposing, objects_in
+from ludus.generation.task_folder import TasksSettings, load_tasks, read_records
 from ludus.generation.tasks import Calibration, TaskRun, generate_tasks
 from ludus.generation.template import Template, evaluate
 from ludus.protocol.errors import AuthoringError, Conflict, EveryAttemptFailed, InvalidParams, Unauthenticated
@@ -222,7 +221,9 @@ def test_arithmetic_computes_answers_and_refuses_held_out_numbers() -> None:
     assert whole_fields(task) == {"expression": "12 × (4 + 5)", "difficulty": "medium", "solution": "108"}
     with pytest.raises(HeldOutTask):
         make_task(
-            Arithmetic, "x", {"expression": held_out_tasks("test", ("hard",))[0].expression, "difficulty": "hard"}
+            Arithmetic,
+            "x",
+            {"expression": Arithmetic.load_tasks("test", ("hard",))[0].expression, "difficulty": "hard"},
         )
     with pytest.raises(ValueError, match="solution"):
         make_task(Arithmetic, "x", {"expression": "1 + 1", "difficulty": "easy", "solution": "3"})

@@ -19,7 +19,7 @@ import pytest
 from hubs import HubProcess, new_name, published, release, upload
 from postgres_server import PostgresServer
 
-from ludus.hub.blobs import Blobs
+from ludus.hub.core.blobs import Blobs
 from ludus.hub.operation.backup import newest_revision, write_backup
 from ludus.hub.operation.check import CheckReport, check_hub
 from ludus.hub.operation.errors import BackupFailed, BackupRefused, RestoreRefused

@@ -22,7 +22,7 @@ from ludus.hub.app import create_hub
 from ludus.hub.operation.backup import write_backup
 from ludus.hub.operation.parts import open_parts
 from ludus.hub.operation.restore import restore_backup
-from ludus.hub.settings import HubSettings
+from ludus.hub.settings.hub import HubSettings
 
 pytestmark = pytest.mark.timeout(180)
 REASON = "it sends prompts to <a stranger>"

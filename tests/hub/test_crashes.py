@@ -13,7 +13,7 @@ import httpx
 import pytest
 from hubs import HubProcess, Release, new_name, publish, release
 
-from ludus.hub.blobs import Blobs
+from ludus.hub.core.blobs import Blobs
 from ludus.protocol.errors import PayloadTooLarge
 from ludus.registry.types.packages import VersionInfo
 from ludus.registry.types.signing import check_contents

@@ -24,13 +24,13 @@ from hubs import HubProcess, new_name
 from sqlalchemy import select, update
 from terminal import run_ludus_here
 
+from ludus.hub.core.rates import RateSettings
 from ludus.hub.database.schema import METADATA
 from ludus.hub.database.sign_in_tables import DeviceSignIn
 from ludus.hub.people import access_tokens, device_sign_ins
 from ludus.hub.people.device_sign_ins import CODE_LENGTH, INTERVAL, LASTS, LETTERS, UNKNOWN_CODE, new_code, normal_code
 from ludus.hub.people.passwords import Passwords
-from ludus.hub.people.rates import RateSettings
-from ludus.hub.people.settings import PeopleSettings
+from ludus.hub.settings.people import PeopleSettings
 from ludus.protocol.errors import ConnectionFailed, DeadlineExceeded, ProtocolViolation, Unauthenticated
 from ludus.registry.device_login import SLOWER_SECONDS, sign_in_on_device
 from ludus.registry.types.people import (

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from suite_selection import selected_suites
 
 from ludus.hub.registry.wheels import read_wheel
-from ludus.hub.settings import HubLimits
+from ludus.hub.settings.hub import HubLimits
 from ludus.registry.types.errors import WheelRefused
 
 THOROUGH = "hub" in selected_suites()

@@ -11,7 +11,7 @@ import pytest
 
 from ludus.hub.app import create_hub
 from ludus.hub.serve import HubServer
-from ludus.hub.settings import HubLimits, HubSettings
+from ludus.hub.settings.hub import HubLimits, HubSettings
 
 BEGINNING = (
     b"POST /index/upload/ HTTP/1.1\r\nHost: localhost\r\nContent-Type: multipart/form-data; boundary=x\r\n"

@@ -16,7 +16,7 @@ import pytest
 from hubs import WheelParts, kind_of, new_name, publish, published, release
 
 from ludus.hub.registry.wheels import read_wheel
-from ludus.hub.settings import HubLimits
+from ludus.hub.settings.hub import HubLimits
 from ludus.registry.types.errors import WheelRefused
 
 NAME = "alice-coin"
@@ -58,10 +58,9 @@ def test_entry_points_that_would_run_in_other_programs_are_refused(
     assert reason in refusal_of(WheelParts(NAME, entry_points=ENVIRONMENT + entry_points).pack(), tmp_path)
 
 
-def test_scripts_of_the_packages_own_name_and_harnesses_are_accepted(tmp_path: Path) -> None:
+def test_scripts_of_the_packages_own_name_are_accepted(tmp_path: Path) -> None:
     own = "[console_scripts]\nalice-coin = alice_coin:main\nalice-coin-table = alice_coin:main\n"
-    harness = "[ludus.harnesses]\ntoss = alice_coin:play\n"
-    assert refusal_of(WheelParts(NAME, entry_points=ENVIRONMENT + own + harness).pack(), tmp_path) == ""
+    assert refusal_of(WheelParts(NAME, entry_points=ENVIRONMENT + own).pack(), tmp_path) == ""
 
 
 @pytest.mark.parametrize(

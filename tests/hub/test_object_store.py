@@ -16,8 +16,8 @@ from free_ports import free_port
 from hubs import HubProcess, Release, kind_of, new_name, publish, published, release
 from object_stores import ObjectStore
 
-from ludus.hub.blobs import BlobStore
-from ludus.hub.object_store import S3Blobs
+from ludus.hub.core.blobs import BlobStore
+from ludus.hub.core.object_store import S3Blobs
 from ludus.hub.operation.backup import write_backup
 from ludus.hub.operation.check import check_hub
 from ludus.hub.operation.parts import open_parts
@@ -126,7 +126,7 @@ def test_many_that_want_one_file_read_it_once(blobs: S3Blobs, monkeypatch: pytes
 def test_an_address_that_is_none_is_refused_by_the_command(url: str, tmp_path: Path) -> None:
     from pydantic import ValidationError
 
-    from ludus.hub.settings import HubSettings
+    from ludus.hub.settings.hub import HubSettings
 
     with pytest.raises(ValidationError, match="s3://BUCKET"):
         HubSettings(data=tmp_path, blobs=url)

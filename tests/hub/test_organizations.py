@@ -19,6 +19,7 @@ from sqlalchemy import delete, text, update
 from waiting import block_until
 
 from ludus.hub.app import create_hub
+from ludus.hub.core.rates import RateSettings
 from ludus.hub.database.tables import OrganizationInvitation, OrganizationMember
 from ludus.hub.operation.backup import write_backup
 from ludus.hub.operation.check import check_hub
@@ -26,9 +27,8 @@ from ludus.hub.operation.parts import open_parts
 from ludus.hub.operation.restore import restore_backup
 from ludus.hub.people import memberships, organizations
 from ludus.hub.people.passwords import Passwords
-from ludus.hub.people.rates import RateSettings
-from ludus.hub.people.settings import PeopleSettings
-from ludus.hub.settings import HubSettings
+from ludus.hub.settings.hub import HubSettings
+from ludus.hub.settings.people import PeopleSettings
 from ludus.protocol.errors import LudusError, NotFound
 from ludus.registry.types.organizations import Role
 from ludus.registry.types.people import USUAL_SCOPES, HubScope

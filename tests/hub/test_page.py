@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from hubs import HubProcess
 
-from ludus.hub.settings import HubLimits
+from ludus.hub.settings.hub import HubLimits
 
 PAGE = (Path(__file__).parents[2] / "docs" / "hub.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL)

@@ -16,18 +16,18 @@ from hub_people import PASSWORD, PeopleHub, in_process, people_hub, publish_priv
 from hubs import KEY, kind_of, new_name, publish, published, release
 from sqlalchemy import update
 
-from ludus.hub.app import create_hub
+from ludus.hub.access.viewers import Viewer
+from ludus.hub.app import create_hub, parts_of
+from ludus.hub.core.rates import RateSettings
 from ludus.hub.database.tables import AccessToken
 from ludus.hub.people import access_tokens, passwords, sessions
 from ludus.hub.people.access_tokens import checksum
 from ludus.hub.people.audit import KEPT_DAYS
 from ludus.hub.people.device_sign_ins import LASTS
 from ludus.hub.people.passwords import Passwords
-from ludus.hub.people.rates import RateSettings
 from ludus.hub.people.sessions import IDLE, LONGEST
-from ludus.hub.people.settings import PeopleSettings
-from ludus.hub.people.viewers import Viewer
-from ludus.hub.settings import HubSettings
+from ludus.hub.settings.hub import HubSettings
+from ludus.hub.settings.people import PeopleSettings
 from ludus.protocol.errors import CapacityError
 from ludus.registry.types.people import DEFAULT_DAYS, TOKEN_PREFIX, USUAL_SCOPES, HubScope, NewToken
 from ludus.registry.types.signing import public_key
@@ -128,7 +128,7 @@ def test_an_open_hub_takes_no_registrations_and_its_first_account_ends_that(tmp_
     with in_process(app) as client:
         assert kind_of(register(client, "dave")) == "Forbidden"
         published(client, release("local/coin"))
-        app.state.hub.people.accounts.create("root", PASSWORD, admin=True)
+        parts_of(app).hub.people.accounts.create("root", PASSWORD, admin=True)
         assert kind_of(publish(client, release("local/coin", "1.1.0"))) == "Unauthenticated"
 
 

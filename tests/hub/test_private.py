@@ -30,7 +30,6 @@ BODIES = {
     "/results": submission("0" * 64, 1.0), "/versions/1.0.0/runs": run_params(),
     "/organizations/secretorg": {"public": True},
     **{f"/{room}/{name}": {"role": "owner"} for room in ("members", "invitations") for name in NAMES.values()},
-    "/verified-runs": {"environment": "toss", "split": "train", "tasks": 1, "model": "m", "baseUrl": "https://a.b/v1"},
     "/remove": {"reason": "no"},
 }  # fmt: skip
 ENDPOINT = ("", "/health", "/ready", "/mcp", "/play/play_AAAA/mcp", "/list_environments", "/logs", "/channel", "/info")

@@ -27,7 +27,7 @@ from hubs import (
 )
 
 from ludus.hub.registry.wheels import read_wheel
-from ludus.hub.settings import HubLimits
+from ludus.hub.settings.hub import HubLimits
 from ludus.registry.types.errors import WheelRefused
 
 NAME = "alice-coin"
@@ -244,7 +244,7 @@ def test_the_limits_on_wheels_are_those_of_the_settings(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_a_name_is_refused_and_the_message_says_why(package: str, shown: str) -> None:
-    from ludus.hub.registry.names import split_id
+    from ludus.hub.access.names import split_id
     from ludus.registry.types.errors import NameRefused
 
     with pytest.raises(NameRefused, match=shown):

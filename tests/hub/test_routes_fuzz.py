@@ -22,8 +22,8 @@ from results_hub import locks_release, run_params, submission
 from starlette.routing import BaseRoute, Route
 from suite_selection import selected_suites
 
-from ludus.hub.people.rates import RateSettings
-from ludus.hub.people.settings import PeopleSettings
+from ludus.hub.core.rates import RateSettings
+from ludus.hub.settings.people import PeopleSettings
 
 pytestmark = pytest.mark.timeout(600)
 THOROUGH = "hub" in selected_suites()

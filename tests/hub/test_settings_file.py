@@ -14,11 +14,10 @@ from hubs import HubProcess
 from typer.testing import CliRunner
 
 from ludus.hub import serve
-from ludus.hub.command import hub_group
-from ludus.hub.endpoints.settings import EndpointSettings
-from ludus.hub.settings import HubSettings
-from ludus.hub.settings_file import SettingsFile, read_settings_file
-from ludus.hub.verified.settings import VerifiedSettings
+from ludus.hub.commands.hub import hub_group
+from ludus.hub.settings.endpoints import EndpointSettings
+from ludus.hub.settings.file import SettingsFile, read_settings_file
+from ludus.hub.settings.hub import HubSettings
 from ludus.protocol.errors import AuthoringError
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "hub-operation.md"
@@ -30,14 +29,14 @@ def test_the_settings_in_the_documentation_are_all_settings_with_their_defaults(
     file.write_text(text)
     assert read_settings_file(file) == SettingsFile() == read_settings_file(None)
     shown = {name: set(table) for name, table in tomllib.loads(text).items()}
-    limits = set(SettingsFile.model_fields) - {"endpoints", "verified"}  # which other pages show
+    limits = set(SettingsFile.model_fields) - {"endpoints"}  # which another page shows
     assert shown == {name: set(type(getattr(SettingsFile(), name)).model_fields) for name in limits}
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[result]\nopen_runs = 1", r"result: .*did you mean 'results'.*endpoints, .*verified"),
+        ("[result]\nopen_runs = 1", r"result: .*did you mean 'results'.*endpoints, .*uploads"),
         ("[results]\nopen_run = 1", r"results.open_run: .*did you mean.*runs_of_board"),
         ("[rates]\ntoken = 1", r"rates.token: .*there are address_minute, .*wrong_tokens_minute"),
         ("[endpoints]\nidle = 1", r"endpoints.idle: .*idle_seconds"),
@@ -45,10 +44,6 @@ def test_the_settings_in_the_documentation_are_all_settings_with_their_defaults(
         ("[results]\nopen_runs = 0", "results.open_runs: 0 is too small"),
         ("[results]\nrun_seconds = inf", "results.run_seconds"),
         ("[results]\nepisode_seconds = nan", "results.episode_seconds"),
-        ("[verified]\nrun_seconds = inf", "verified.run_seconds"),
-        ("[verified]\nrun_seconds = 1e12", "verified.run_seconds"),
-        ("[verified]\nhost = []", r"verified.host: there is no such setting.*did you mean 'hosts'"),
-        ("verified = 3", "verified: "),
         ("results = 3", "results: "),
         ("open_runs = 3", "open_runs: there is no such setting"),
         ("= x", "cannot be read"),
@@ -63,22 +58,11 @@ def test_settings_that_are_wrong_are_refused_by_name(tmp_path: Path, text: str, 
         read_settings_file(tmp_path / "missing.toml")
 
 
-def test_a_table_turns_verified_runs_on(tmp_path: Path) -> None:
-    file = tmp_path / "hub.toml"
-    file.write_text("[verified]\n")
-    assert read_settings_file(file).verified == VerifiedSettings(enabled=True)
-    file.write_text("[verified]\nenabled = false\nruns = 3\n")
-    assert read_settings_file(file).verified == VerifiedSettings(runs=3)
-
-
-@pytest.mark.suite("hub", first=1)
-@pytest.mark.parametrize(("table", "line"), [("endpoints", "idle_seconds = 5.0"), ("verified", "runs = 1")])
-def test_a_table_is_in_one_file_only(tmp_path: Path, table: str, line: str) -> None:
-    (tmp_path / "hub.toml").write_text(f"[{table}]\n{line}\n")
-    (tmp_path / "other.toml").write_text(f"{line}\n")
-    expected = {"endpoints": EndpointSettings(idle_seconds=5.0), "verified": VerifiedSettings(enabled=True, runs=1)}
-    assert getattr(read_settings_file(tmp_path / "hub.toml"), table) == expected[table]
-    options = ["--settings", "hub.toml", f"--{table}", "other.toml", "--port", "0"]
+def test_the_settings_of_endpoints_are_in_one_file_only(tmp_path: Path) -> None:
+    (tmp_path / "hub.toml").write_text("[endpoints]\nidle_seconds = 5.0\n")
+    (tmp_path / "other.toml").write_text("idle_seconds = 5.0\n")
+    assert read_settings_file(tmp_path / "hub.toml").endpoints == EndpointSettings(idle_seconds=5.0)
+    options = ["--settings", "hub.toml", "--endpoints", "other.toml", "--port", "0"]
     done = subprocess.run(
         [sys.executable, "-m", "ludus.cli", "hub", *options], cwd=tmp_path, capture_output=True, text=True, timeout=60,
         env={**os.environ, "COLUMNS": "200"},
@@ -87,10 +71,7 @@ def test_a_table_is_in_one_file_only(tmp_path: Path, table: str, line: str) -> N
 
 
 def test_a_hub_gets_each_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tables = {
-        "uploads": "uploads", "results": "open_runs",
-        "rates": "token_minute", "endpoints": "replicas", "verified": "runs",
-    }  # fmt: skip
+    tables = {"uploads": "uploads", "results": "open_runs", "rates": "token_minute", "endpoints": "replicas"}
     assert set(tables) == set(SettingsFile.model_fields)
     (tmp_path / "hub.toml").write_text("".join(f"[{table}]\n{name} = 1\n" for table, name in tables.items()))
     started: list[HubSettings] = []
@@ -103,11 +84,9 @@ def test_a_hub_gets_each_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     done = CliRunner().invoke(hub_group, ["--settings", str(tmp_path / "hub.toml")])
     assert done.exit_code == 0, done.output
     (found,) = started
-    values = (
-        found.limits.uploads, found.results.open_runs,
-        found.people.rates.token_minute, found.endpoints.replicas, found.verified.runs, found.verified.enabled,
-    )  # fmt: skip
-    assert values == (1, 1, 1, 1, 1, True)
+    rates = found.people.rates
+    values = (found.limits.uploads, found.results.open_runs, rates.token_minute, found.endpoints.replicas)
+    assert values == (1, 1, 1, 1)
 
 
 @pytest.mark.suite("hub")

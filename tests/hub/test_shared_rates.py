@@ -12,13 +12,13 @@ from hub_people import people_hub
 from postgres_server import PostgresServer
 from sqlalchemy import select
 
+from ludus.hub.core import shared_rates
+from ludus.hub.core.rates import Rates, RateSettings
+from ludus.hub.core.shared_rates import Event, SharedCounts, TooMany
 from ludus.hub.database.engine import Database, open_engine, sqlite_url
 from ludus.hub.database.migrate import migrate
 from ludus.hub.database.tables import RateCount
-from ludus.hub.people import shared_rates
-from ludus.hub.people.rates import Rates, RateSettings
-from ludus.hub.people.settings import PeopleSettings
-from ludus.hub.people.shared_rates import Event, SharedCounts, TooMany
+from ludus.hub.settings.people import PeopleSettings
 from ludus.protocol.errors import CapacityError
 
 SETTINGS = RateSettings(wrong_tokens_minute=6, logins_of_pair=3, logins_of_address=5, address_minute=2)

@@ -20,8 +20,8 @@ from terminal import clean_variables
 from threaded import server_in_thread
 
 from ludus.client import ServerAddress
+from ludus.client.local_server import LocalServer
 from ludus.client.sync import run_sync
-from ludus.integrations.local_server import LocalServer
 from ludus.integrations.stepped import SteppedEnvironment
 from ludus.integrations.unscored import UNSCORED
 from ludus.protocol.errors import EpisodeFailed, InvalidParams
@@ -131,7 +131,7 @@ def test_a_local_server_outlives_the_thread_that_started_it() -> None:
 def test_a_local_server_ends_when_its_parent_is_killed() -> None:
     program = (
         "import sys, time\n"
-        "from ludus.integrations.local_server import LocalServer\n"
+        "from ludus.client.local_server import LocalServer\n"
         "server = LocalServer(['guess_number'])\n"
         "print(server.url, flush=True)\n"
         "sys.stdin.read()\n"

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 ROOTS = ("protocol", "server", "client_sdk", "environments", "trainer")
 PACKAGES = {
     "protocol", "server", "sandbox", "client", "cli", "checks", "conformance", "evaluation", "environments",
-    "validation", "testing", "trainer", "rendering", "viewing", "gateway",
+    "validation", "testing", "trainer", "rendering", "viewing", "gateway", "common", "telemetry",
     "integrations", "formats", "hub", "registry", "generation",
 }  # fmt: skip
 

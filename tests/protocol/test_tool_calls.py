@@ -2,13 +2,13 @@ import json
 from typing import Any
 
 import pytest
-from chat_models import HERMES, LLAMA3, PYTHONIC, QWEN3
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ludus.protocol.actions import Call
 from ludus.protocol.items import MalformedCall
-from ludus.protocol.tool_calls import TEXT_FORMATS, TextFormatName, detect_format
+from ludus.protocol.text_forms import schemas_of
+from ludus.protocol.tool_calls import TEXT_FORMATS, TextFormatName
 
 HERMES_FORMAT, LLAMA_FORMAT, PYTHON_FORMAT = TEXT_FORMATS["hermes"], TEXT_FORMATS["llama"], TEXT_FORMATS["pythonic"]
 
@@ -35,11 +35,15 @@ def _cleaned(value: Any) -> bool:
 
 @settings(max_examples=60, deadline=None)
 @given(
-    st.sampled_from(sorted(TEXT_FORMATS)), st.lists(calls, min_size=1, max_size=3), st.sampled_from(["", "Let me see."])
+    st.sampled_from(sorted(TEXT_FORMATS)),
+    st.lists(calls, min_size=1, max_size=3, unique_by=lambda call: call.tool),
+    st.sampled_from(["", "Let me see."]),
 )
 def test_what_is_written_is_read_as_the_same_calls(name: TextFormatName, made: list[Call], said: str) -> None:
-    text = f"{said}\n{TEXT_FORMATS[name].write(made)}"
-    assert TEXT_FORMATS[name].read(text) == (said, made)
+    form = TEXT_FORMATS[name]
+    if said and form.split is not None:  # a turn in channels, each of which has a header
+        said = ""
+    assert form.parse(f"{said}\n{form.write(made)}", schemas_of(made)) == ("", said, made)
 
 
 @settings(max_examples=100, deadline=None)
@@ -151,9 +155,3 @@ def test_llamas_calls_may_follow_words_a_tag_and_each_other() -> None:
     one, two = Call("add", {"a": 1}), Call("add", {"a": 2})
     text = 'Sure.<|python_tag|>{"name": "add", "parameters": {"a": 1}}; {"name": "add", "arguments": "{\\"a\\": 2}"}'
     assert LLAMA_FORMAT.read(text) == ("Sure.", [one, two])
-
-
-def test_the_format_is_derived_from_the_template() -> None:
-    assert [detect_format(t) for t in (QWEN3, HERMES, LLAMA3, PYTHONIC)] == ["hermes", "hermes", "llama", "pythonic"]
-    assert detect_format("<tool_call>\n<function=name>") is None
-    assert detect_format("{{ messages }}") is None

@@ -15,7 +15,7 @@ import pytest
 from durable_server import Process
 
 from ludus.client import connect
-from ludus.client._connect import WireName
+from ludus.client.connecting import WireName
 from ludus.protocol.errors import CapacityError, Unauthenticated
 from ludus.server.auth.limits import TokenLimits
 from ludus.server.auth.tokens import TokenFile, new_token, read_token_file, write_token_file

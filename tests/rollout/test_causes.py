@@ -139,7 +139,7 @@ async def test_a_component_says_in_how_many_episodes_it_is_and_what_it_counts(re
 async def test_the_refusal_of_a_models_key_is_marked_as_the_endpoints(remote: Remote, endpoint: Any) -> None:
     from aiohttp import web
 
-    from ludus.cli._app import ExitCode, explain
+    from ludus.cli.app import ExitCode, explain
 
     endpoint.say(lambda _: web.json_response({"error": {"message": "Incorrect API key"}}, status=401))
     async with OpenAIPolicy("m", endpoint.url, "wrong") as policy:

@@ -16,12 +16,12 @@ from hubs import Release
 from sqlalchemy import event
 from starlette.testclient import TestClient
 
-from ludus.hub.app import create_hub
-from ludus.hub.hub import Hub
-from ludus.hub.people.rates import RateSettings
-from ludus.hub.people.settings import PeopleSettings
-from ludus.hub.results.limits import ResultLimits
-from ludus.hub.settings import HubSettings
+from ludus.hub.app import create_hub, parts_of
+from ludus.hub.core.rates import RateSettings
+from ludus.hub.parts.hub import Hub
+from ludus.hub.settings.hub import HubSettings
+from ludus.hub.settings.people import PeopleSettings
+from ludus.hub.settings.results import ResultLimits
 from ludus.registry.types.people import USUAL_SCOPES, HubScope, NewToken
 
 PASSWORD = "correct horse battery"
@@ -45,7 +45,7 @@ class PeopleHub:
 
     @property
     def hub(self) -> Hub:
-        found: Hub = self.app.state.hub
+        found: Hub = parts_of(self.app).hub
         return found
 
     def account(self, name: str) -> int:
@@ -94,7 +94,7 @@ def people_hub(
     }
     app = create_hub(HubSettings(data=folder / "data", database_url=database, seed=False, **{**quiet, **settings}))
     with in_process(app) as client:
-        accounts = app.state.hub.people.accounts
+        accounts = parts_of(app).hub.people.accounts
         if administrator is not None:
             accounts.create(administrator, PASSWORD, admin=True)
         for name in names:

@@ -11,11 +11,11 @@ from pathlib import Path
 import httpx
 import uvicorn
 
-from ludus.hub.app import create_hub
-from ludus.hub.results.limits import ResultLimits
+from ludus.hub.app import create_hub, parts_of
 from ludus.hub.seed import seed
 from ludus.hub.serve import HubServer
-from ludus.hub.settings import HubSettings
+from ludus.hub.settings.hub import HubSettings
+from ludus.hub.settings.results import ResultLimits
 
 VOID = frozenset({"meta", "link", "input", "img", "br", "hr"})
 
@@ -86,10 +86,9 @@ def main(data: str, play_url: str, database: str | None = None, lease: str = "30
         data=Path(data), port=int(port), database_url=database, results=limits,
         peer_url=f"http://127.0.0.1:{port}" if port != "0" else None,
     )  # fmt: skip
-    app = create_hub(settings)
+    app = create_hub(settings, play_address=lambda *version: play_url or None)
     if port == "0":
-        seed(app.state.hub)
-    app.state.play_address = lambda *where: play_url or None
+        seed(parts_of(app).hub)
 
     def announce(url: str) -> None:
         sys.stdout.write(f"Ludus hub at {url} (site)\n")

@@ -36,11 +36,11 @@ from postgres_server import PostgresServer, name_of, programs
 from sqlalchemy import Engine, MetaData, inspect, select
 
 from ludus.hub.database.engine import open_engine, sqlite_url
-from ludus.hub.hub import DATABASE_FILE
 from ludus.hub.operation.archive import ArchiveReader
 from ludus.hub.operation.backup import newest_revision, write_backup
 from ludus.hub.operation.parts import open_parts
 from ludus.hub.operation.restore import restore_backup
+from ludus.hub.parts.hub import DATABASE_FILE
 
 ROOT: Final = Path(__file__).parents[2]
 FOLDER: Final = ROOT / "tests" / "hub" / "landed"

@@ -17,7 +17,6 @@ from hubs import OTHER_KEY, publish, release
 from openid_people import OpenIdHub, openid_hub
 from results_hub import Player, ResultsHub, episode, locks_release, submission
 from rollout_lines import line
-from verified_hub import VerifiedHub
 
 from ludus.registry.types.people import USUAL_SCOPES, HubScope, NewToken
 from ludus.registry.types.signing import public_key
@@ -34,7 +33,6 @@ BOARDS = (
     f"/api/v1/environments/{LOCKS}/versions/1.0.0/board?environment=locks&split=test&level=played",
     f"/api/v1/environments/{LOCKS}/versions/1.0.0/board?environment=locks&split=test&level=reported",
     f"/api/v1/environments/{LOCKS}/versions/1.0.0/board?environment=locks&split=train&level=reported",
-    "/api/v1/environments/root/locks/versions/1.0.0/board?environment=locks&split=test&level=verified",
 )
 
 PUBLIC = (
@@ -77,15 +75,6 @@ async def lived_hub(folder: Path) -> AsyncIterator[LivedHub]:
     """Run the hub in a folder, with an episode that is being played."""
     with _accounts(folder) as lived:
         pass
-    (folder / "hub").symlink_to(folder / "data")  # where that of verified runs looks for it
-    verified = VerifiedHub(folder)
-    try:
-        receipt = verified.run(tasks=1)
-        verified.publish("root/others")
-        verified.begin(package="root/others", tasks=1)
-    finally:
-        verified.close()
-    lived.public += [f"/api/v1/runs/{receipt['statement']['run']}/{part}" for part in ("rows", "receipt", "calls")]
     async with serving(tuple(results_hub.CLASSES.values()), ServerSettings(port=0), journal=MemoryJournal()) as server:
         hub = ResultsHub(folder / "data", server.url)
         await hub.start()
@@ -109,6 +98,7 @@ def _accounts(folder: Path) -> Iterator[LivedHub]:
         alice, bob, root = people.as_(token), people.of("bob"), people.of("root", [HubScope.ADMIN])
         _packages(alice)
         succeeded(root.post("/api/v1/invitations"))
+        succeeded(root.put(f"/api/v1/blocks/{'0' * 64}", json={"reason": "it sends keys to a stranger"}))
         _organization(alice, bob)
         _sign_ins(hub)
         browser = people.browser("alice")

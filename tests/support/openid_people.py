@@ -14,9 +14,9 @@ from hub_sites import as_page
 from openid_provider import CLIENT, SECRET, TestProvider, onward, openid_provider
 from pydantic import SecretStr
 
-from ludus.hub.people.openid.settings import OpenIdSettings
-from ludus.hub.people.rates import RateSettings
-from ludus.hub.people.settings import PeopleSettings
+from ludus.hub.core.rates import RateSettings
+from ludus.hub.settings.openid import OpenIdSettings
+from ludus.hub.settings.people import PeopleSettings
 
 CALLBACK = "/login/openid/callback"
 PATIENT = PeopleSettings(rates=RateSettings(registrations_hour=1000, logins_of_address=1000, logins_of_pair=1000))

@@ -19,15 +19,15 @@ from hubs import KEY, Release, WheelParts, release
 from mcp import Client as McpClient
 
 from ludus.client.agent_endpoint import open_agent_endpoint
-from ludus.hub.app import create_hub
+from ludus.hub.access.viewers import Viewer
+from ludus.hub.app import create_hub, parts_of
 from ludus.hub.database.engine import sqlite_url
-from ludus.hub.people.viewers import Viewer
 from ludus.hub.registry.publishing import Upload
-from ludus.hub.results.limits import ResultLimits
 from ludus.hub.results.played import PlayedRuns
 from ludus.hub.results.store import ResultStore
 from ludus.hub.serve import HubServer
-from ludus.hub.settings import HubSettings
+from ludus.hub.settings.hub import HubSettings
+from ludus.hub.settings.results import ResultLimits
 from ludus.protocol.episodes import SplitInfo
 from ludus.protocol.errors import InfrastructureFailed, LudusError
 from ludus.registry.types.packages import EnvironmentEntry
@@ -155,13 +155,12 @@ class ResultsHub:
             token_file=self.data / "tokens.json", results=self.limits,
             peer_url=f"http://127.0.0.1:{self.peer_port}" if self.peer_port else None, **self.more,
         )  # fmt: skip
-        self.app = create_hub(settings)
 
         def play_address(request: Any, owner: str, name: str, version: str) -> str:
             self.asked.append((f"{owner}/{name}", version))
             return self.address
 
-        self.app.state.play_address = play_address
+        self.app = create_hub(settings, play_address=play_address)
         up: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._server = HubServer(self.app, settings, up.set_result)
         self._serving = asyncio.create_task(self._server.serve())
@@ -175,12 +174,12 @@ class ResultsHub:
 
     @property
     def played(self) -> PlayedRuns:
-        found: PlayedRuns = self.app.state.played
+        found: PlayedRuns = parts_of(self.app).results.played
         return found
 
     @property
     def store(self) -> ResultStore:
-        found: ResultStore = self.app.state.results
+        found: ResultStore = parts_of(self.app).results.store
         return found
 
     def client(self, who: str | None = "alice") -> httpx.AsyncClient:
@@ -193,7 +192,7 @@ class ResultsHub:
 
     def publish_release(self, one: Release) -> str:
         """Publish a release, and return the wheel's digest."""
-        hub = self.app.state.hub
+        hub = parts_of(self.app).hub
         with hub.blobs.receiving(len(one.wheel)) as incoming:
             incoming.write(one.wheel)
             who = Viewer.of_administrator(OWNER)

@@ -19,9 +19,10 @@ from openid_provider import TestProvider, onward
 from results_hub import CLASSES, OWNER, Player, ResultsHub, episode, locks_release, submission
 from rollout_lines import PIXEL, line
 
-from ludus.hub.people.rates import RateSettings
-from ludus.hub.people.settings import PeopleSettings
+from ludus.hub.app import parts_of
+from ludus.hub.core.rates import RateSettings
 from ludus.hub.seed import seed
+from ludus.hub.settings.people import PeopleSettings
 from ludus.hub.site.openid_pages import CALLBACK
 from ludus.protocol.episodes import SplitInfo, ToolSpec
 from ludus.registry.types.packages import EnvironmentEntry
@@ -109,14 +110,14 @@ class WholeSite:
         """Return the cookies of a browser in which an account has signed in."""
         if who in self.known:
             return self.known[who]
-        people = self.hub.app.state.hub.people
+        people = parts_of(self.hub.app).hub.people
         name = new_name("session").ljust(43, "0")
         people.sessions.begin(people.accounts.sign_in(who, PASSWORD).id, name, "Mozilla/5.0 (X11; Linux) Firefox/140.0")
         return {"ludus_visitor": name}
 
     def client(self, who: str = PERSON) -> httpx.AsyncClient:
         """A client with a new token of an account."""
-        people = self.hub.app.state.hub.people
+        people = parts_of(self.hub.app).hub.people
         wanted = NewToken(name=new_name("client"), scopes=USUAL_SCOPES, days=1)
         account = people.accounts.sign_in(who, PASSWORD).id
         token = people.tokens.create(account, wanted, is_admin=False).token
@@ -143,10 +144,10 @@ async def whole_site(folder: Path, serve: Any, provider: TestProvider) -> AsyncI
     await hub.start()
     site = WholeSite(hub)
     try:
-        accounts = hub.app.state.hub.people.accounts
+        accounts = parts_of(hub.app).hub.people.accounts
         await asyncio.to_thread(accounts.create, PERSON, PASSWORD, admin=True)
         await asyncio.to_thread(accounts.create, "linus", PASSWORD)
-        await asyncio.to_thread(seed, hub.app.state.hub)
+        await asyncio.to_thread(seed, parts_of(hub.app).hub)
         await _add_people(site)
         await _add_openid(site, provider)
         await _add_packages(site)
@@ -316,7 +317,8 @@ async def _add_results(site: WholeSite) -> None:
         await _ok(bob.post(f"/api/v1/runs/{removed}/remove", json={"reason": "The prompt held the answers."}))
     board = f"/{package}/versions/1.0.0/board?environment=locks&split=test&level="
     site.add("/{owner}/{name}/versions/{version}/board", Visit("board-played", f"{board}played", None),
-             Visit("board-reported", f"{board}reported"), Visit("board-empty", f"{board}verified"))  # fmt: skip
+             Visit("board-reported", f"{board}reported"),
+             Visit("board-empty", f"{board.replace('=test', '=train')}played"))  # fmt: skip
     site.add("/{owner}/{name}", Visit("environment-with-results", f"/{package}", None))
     site.add("/runs/{run}", Visit("run", f"/runs/{played.key}", None), Visit("run-open", f"/runs/{opened.key}"),
              Visit("run-with-rollouts", f"/runs/{run}"), Visit("run-removed", f"/runs/{removed}"))  # fmt: skip

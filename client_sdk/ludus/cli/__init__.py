@@ -25,6 +25,6 @@ Exit codes: see `ExitCode`.
 
 from __future__ import annotations
 
-from ludus.cli._app import ExitCode, main
+from ludus.cli.app import ExitCode, main
 
 __all__ = ["ExitCode", "main"]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rich.table import Table
 
-from ludus.cli._common import console, reward_text, shown
+from ludus.cli.common import console, reward_text, shown
 from ludus.protocol.content import Message, text_of
 from ludus.protocol.episodes import StepError, StepResult
 from ludus.protocol.errors import LudusError, to_wire

@@ -17,7 +17,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ludus.cli import _replayed_text as text
-from ludus.cli._common import console, shown
+from ludus.cli.common import console, shown
 from ludus.protocol.errors import LudusError
 from ludus.protocol.text import truncate
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from ludus.checks import Report, Status, Verdict
-from ludus.cli._common import console, print_json, shown
+from ludus.cli.common import console, print_json, shown
 
 MARKS: Final[dict[Status, tuple[str, str]]] = {
     "passed": ("✓", "green"), "failed": ("✗", "red"), "noted": ("!", "yellow"), "warned": ("!", "yellow"),

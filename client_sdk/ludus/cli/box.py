@@ -17,8 +17,8 @@ from typing import Annotated, Final
 import typer
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from ludus.cli._common import run
 from ludus.cli._relay import HOST, Relay
+from ludus.cli.common import run
 from ludus.protocol.harness import HarnessExit
 from ludus.protocol.text import printable
 from ludus.sandbox import (

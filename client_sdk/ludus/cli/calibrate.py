@@ -12,9 +12,10 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from ludus.cli import _playing, _policies
-from ludus.cli._app import ExitCode
-from ludus.cli._common import (
+from ludus.cli import playing, policies
+from ludus.cli.app import ExitCode
+from ludus.cli.calibration_tables import show
+from ludus.cli.common import (
     TARGET_HELP,
     EnvironmentName,
     Json,
@@ -28,7 +29,6 @@ from ludus.cli._common import (
     run,
     shown,
 )
-from ludus.cli.calibration_tables import show
 from ludus.client import RemoteEnvironment, read_trajectories
 from ludus.client.policies.base import policy_name
 from ludus.client.summary import SUCCESS_TOLERANCE
@@ -102,22 +102,22 @@ def calibrate_command(
     max_samples: Annotated[int, typer.Option("--max-samples", help="Most episodes per task then.", min=1)] = 64,
     stored: Stored = None,
     policy: PolicyName = None,
-    model: _policies.Model = None,
-    base_url: _policies.BaseUrl = None,
-    api_key: _policies.ApiKey = None,
-    temperature: _policies.Temperature = None,
-    max_tokens: _policies.MaxTokens = None,
-    option: _policies.RequestOption = None,
-    source: _playing.Source = None,
-    out: _playing.Out = None,
-    resume: _playing.Resume = False,
-    overwrite: _playing.Overwrite = False,
-    concurrency: _playing.Concurrency = 16,
+    model: policies.Model = None,
+    base_url: policies.BaseUrl = None,
+    api_key: policies.ApiKey = None,
+    temperature: policies.Temperature = None,
+    max_tokens: policies.MaxTokens = None,
+    option: policies.RequestOption = None,
+    source: playing.Source = None,
+    out: playing.Out = None,
+    resume: playing.Resume = False,
+    overwrite: playing.Overwrite = False,
+    concurrency: playing.Concurrency = 16,
     seed: Annotated[int | None, typer.Option("--seed", help="Seed of tasks, episodes and a random policy.")] = None,
-    retries: _playing.Retries = 2,
-    max_turns: _playing.MaxTurns = 200,
-    turn_seconds: _playing.TurnSeconds = None,
-    episode_seconds: _playing.EpisodeSeconds = None,
+    retries: playing.Retries = 2,
+    max_turns: playing.MaxTurns = 200,
+    turn_seconds: playing.TurnSeconds = None,
+    episode_seconds: playing.EpisodeSeconds = None,
     success_at: SuccessAt = None,
     band: Annotated[str, typer.Option(metavar="LOW,HIGH", help="Pass rates worth learning from.")] = "0.2,0.5",
     by: By = None,
@@ -127,7 +127,7 @@ def calibrate_command(
     report: Annotated[bool, typer.Option("--report", help="Report the outcomes to the server's curriculum.")] = False,
     token: Token = None,
     wire: WireOption = "auto",
-    keep_going: _playing.KeepGoing = False,
+    keep_going: playing.KeepGoing = False,
     as_json: Json = False,
 ) -> None:
     """Measure how hard tasks are for a policy: pass rates with intervals, the share in a band, cost and length.
@@ -136,17 +136,17 @@ def calibrate_command(
     """
     options = dict(locals()) | {"policy": policy or "random", "given_policy": policy}
     if target is not None and source is None:
-        options["source"] = _playing.source_of_target(target)
+        options["source"] = playing.source_of_target(target)
     _check(options)
     options["band"] = _edges(band)
-    with _playing.interruptible(out):
+    with playing.interruptible(out):
         found, wrong = run(_found(options))
     if as_json:
         print_json(found.model_dump(mode="json"))
     else:
         show(found)
-    _playing.print_causes(found.summary, out or (stored[0] if stored else None), None)
-    _playing.print_out(out)
+    playing.print_causes(found.summary, out or (stored[0] if stored else None), None)
+    playing.print_out(out)
     if found.band is None:
         errors.print(shown("no episode was scored, so no pass rate can be measured"))
         raise typer.Exit(ExitCode.FAILED)
@@ -154,7 +154,7 @@ def calibrate_command(
         _write(difficulty, found)
     if wrong is not None:
         raise wrong
-    if code := _playing.exit_code(found.summary):
+    if code := playing.exit_code(found.summary):
         raise typer.Exit(code)
 
 
@@ -171,7 +171,7 @@ async def _found(options: Mapping[str, Any]) -> tuple[Calibration, InvalidParams
             everything = _stored(stored or (), info, split, options["given_policy"])
         else:
             everything = await _play(remote, info, options, stack)
-        threshold = _playing.success_threshold(options["success_at"], info)
+        threshold = playing.success_threshold(options["success_at"], info)
         figures = partial(calibrate, everything, success_at=threshold, band=options["band"], seed=options["seed"])
         priced = partial(figures, price_in=options["price_in"], price_out=options["price_out"])
         try:
@@ -204,7 +204,7 @@ def _check(options: Mapping[str, Any]) -> None:
         )
     if (options["price_in"] is None) != (options["price_out"] is None):
         raise typer.BadParameter("--price-in and --price-out go together")
-    _playing.check_out(options["out"], options["resume"], options["overwrite"])
+    playing.check_out(options["out"], options["resume"], options["overwrite"])
     if options["resume"] and options["stored"]:
         raise typer.BadParameter("--resume cannot be combined with --from, which plays nothing")
     target: Path | None = options["difficulty"]
@@ -233,29 +233,29 @@ async def _play(
     out, resume, samples = options["out"], options["resume"], options["samples"]
     split = options["split"] or info.splits[0].name
     open_tasks = choose_tasks(info, split, options["n"], options["seed"])
-    choice, harness = _policies.PolicyChoice.of(options), _playing.harness_of(options)
+    choice, harness = policies.PolicyChoice.of(options), playing.harness_of(options)
     policy = await stack.enter_async_context(choice.open())
     settle_heap()
-    writer = stack.enter_context(_playing.writer_of(out, options["overwrite"], resume=resume)) if out else None
+    writer = stack.enter_context(playing.writer_of(out, options["overwrite"], resume=resume)) if out else None
     known = [without_conversation(one) for one in latest(read_trajectories(out))] if out and resume else []
     if known:
         _check_same(origin_of(known), Origin(info.name, info.version, split, policy_name(policy)), out)
-    _playing.check_policy(policy, info.name)
+    playing.check_policy(policy, info.name)
     done, played = set(writer.done if writer else ()), known
     bar = stack.enter_context(ProgressBar())
-    threshold = _playing.success_threshold(options["success_at"], info)
+    threshold = playing.success_threshold(options["success_at"], info)
     if options["report"]:
         await environment.report_outcomes(split, ())  # fail before playing if the token may not report outcomes
     while True:
         new, stopped = await play_cell(
             environment, policy, split=split, tasks=open_tasks, samples=samples, seed=options["seed"],
             concurrency=options["concurrency"], retries=options["retries"], harness=harness, writer=writer, skip=done,
-            stop_after_same_failure=None if options["keep_going"] else _playing.SAME_ATTEMPTS, on_progress=bar,
+            stop_after_same_failure=None if options["keep_going"] else playing.SAME_ATTEMPTS, on_progress=bar,
         )  # fmt: skip
         done |= {one.key for one in new}
         played = latest([*played, *new])
         if stopped is not None:
-            _playing.print_stopped_early()
+            playing.print_stopped_early()
             return played
         if options["until_width"] is None or samples >= options["max_samples"]:
             return played

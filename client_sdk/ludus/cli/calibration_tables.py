@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.table import Table
 
-from ludus.cli._common import console, errors, shown
+from ludus.cli.common import console, errors, shown
 from ludus.evaluation.calibration.measure import Calibration, ExtremeFigures, Interval
 from ludus.protocol.text import printable
 

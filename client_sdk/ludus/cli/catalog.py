@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from ludus.cli._common import (
+from ludus.cli.common import (
     TARGET_HELP,
     EnvironmentName,
     Json,

@@ -7,8 +7,8 @@ from typing import Annotated, Final
 import typer
 from rich.table import Table
 
-from ludus.cli._common import Json, Token, Url, console, run, shown
 from ludus.cli._verdicts import Out, Strict, check_out, finish, print_verdict
+from ludus.cli.common import Json, Token, Url, console, run, shown
 from ludus.conformance.checks import Verdict
 from ludus.conformance.discover import WIRES
 from ludus.conformance.report import Report, conform

@@ -12,8 +12,9 @@ import typer
 
 from ludus.checks.disclosure import Key, private_leaves
 from ludus.checks.imitation import Demonstrations
-from ludus.cli import _playing, _policies
-from ludus.cli._common import (
+from ludus.cli import playing as _playing
+from ludus.cli import policies
+from ludus.cli.common import (
     TARGET_HELP,
     EnvironmentName,
     Token,
@@ -24,8 +25,8 @@ from ludus.cli._common import (
     run,
     shown,
 )
-from ludus.cli._dataset_file import FileKind, whole_file
-from ludus.cli._episodes import print_report, stored_episodes
+from ludus.cli.dataset_files import FileKind, whole_file
+from ludus.cli.episodes import print_report, stored_episodes
 from ludus.client import TrajectoryWriter, read_trajectories, rollout
 from ludus.client.demonstrations import Imitation, Report, Selection, pair_rows
 from ludus.common.heap import settle_heap
@@ -39,7 +40,7 @@ from ludus.validation.oracle import DemonstratorPolicy, OraclePolicy
 
 DemoPolicy = Annotated[
     str | None,
-    typer.Option("--policy", "-p", help=f"{_policies.POLICIES} By default the demonstrator or else the oracle."),
+    typer.Option("--policy", "-p", help=f"{policies.POLICIES} By default the demonstrator or else the oracle."),
 ]
 """The option for who plays."""
 
@@ -81,12 +82,12 @@ def demos(
     n: Annotated[int, typer.Option("-n", help="How many tasks, at most.", min=1)] = 500,
     samples: Annotated[int, typer.Option("--samples", help="Episodes per task.", min=1)] = 1,
     policy: DemoPolicy = None,
-    model: _policies.Model = None,
-    base_url: _policies.BaseUrl = None,
-    api_key: _policies.ApiKey = None,
-    temperature: _policies.Temperature = None,
-    max_tokens: _policies.MaxTokens = None,
-    option: _policies.RequestOption = None,
+    model: policies.Model = None,
+    base_url: policies.BaseUrl = None,
+    api_key: policies.ApiKey = None,
+    temperature: policies.Temperature = None,
+    max_tokens: policies.MaxTokens = None,
+    option: policies.RequestOption = None,
     source: _playing.Source = None,
     reward: Annotated[
         float | None,
@@ -242,7 +243,7 @@ class _Work:
     async def _played(self, target: str, file: Path) -> tuple[EnvironmentInfo, EveryAttemptFailed | None]:
         given: dict[str, Any] = self.options | {"source": self.options["source"] or _playing.source_of_target(target)}
         given |= {"turn_seconds": None, "episode_seconds": None, "policy": given["policy"] or "oracle"}
-        choice, harness = _policies.PolicyChoice.of(given), _playing.harness_of(given)
+        choice, harness = policies.PolicyChoice.of(given), _playing.harness_of(given)
         async with AsyncExitStack() as stack:
             chosen = await stack.enter_async_context(choice.open())
             settle_heap()

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
 from typer.core import TyperGroup
 
-from ludus.cli import _playing, _policies, evaluation_hub, evaluation_verified
-from ludus.cli._app import ExitCode
-from ludus.cli._common import Json, client_of, errors, find_environment, parse_pairs, print_json, run, shown
-from ludus.cli._hub import DEFAULT, HubAddress
+from ludus.cli import playing, policies
+from ludus.cli.app import ExitCode
+from ludus.cli.common import Json, client_of, errors, find_environment, parse_pairs, print_json, run, shown
 from ludus.cli.evaluation_tables import show_comparison, show_results
+from ludus.cli.hub_options import DEFAULT, HubAddress
 from ludus.client import Policy
 from ludus.common.heap import settle_heap
 from ludus.evaluation.comparison import compare
@@ -23,12 +24,16 @@ from ludus.evaluation.folder import RESULTS, read_results
 from ludus.evaluation.matrix import OpenEnvironment, evaluate, token_of
 from ludus.evaluation.models import open_model
 from ludus.evaluation.progress import ProgressBar
-from ludus.protocol.errors import InvalidParams
+from ludus.protocol.errors import InvalidParams, Unsupported
 from ludus.protocol.evaluation import EvaluationResults
 from ludus.viewing.evaluation import write_evaluation_page
 
 COMMANDS: Final = {"eval": "Evaluate models on environments, and compare evaluations."}
 REPORT: Final = "report.html"
+
+PUBLISHERS: Final = "ludus.evaluations"
+"""The group of entry points of modules that publish results: they have `register(app)`, which adds subcommands to
+`ludus eval`, and `upload`, which `--submit` calls."""
 
 
 class _Group(TyperGroup):
@@ -45,10 +50,9 @@ evaluation = typer.Typer(cls=_Group, no_args_is_help=True, rich_markup_mode="ric
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
-    evaluation.command("play")(evaluation_hub.play)
-    evaluation.command("submit")(evaluation_hub.submit)
-    evaluation.command("verify")(evaluation_verified.verify)
+    """Add the command, with the subcommands of installed packages that publish results."""
+    for entry in sorted(entry_points(group=PUBLISHERS), key=lambda entry: entry.name):
+        entry.load().register(evaluation)
     app.add_typer(evaluation, name="eval", help=COMMANDS["eval"])
 
 
@@ -147,12 +151,12 @@ def eval_command(
     attempts: Attempts = None,
     patience: Patience = None,
     max_turns: MaxTurns = None,
-    turn_seconds: _playing.TurnSeconds = None,
-    episode_seconds: _playing.EpisodeSeconds = None,
+    turn_seconds: playing.TurnSeconds = None,
+    episode_seconds: playing.EpisodeSeconds = None,
     success_at: SuccessAt = None,
     probe: Probes = None,
     resume: Resume = False,
-    keep_going: _playing.KeepGoing = False,
+    keep_going: playing.KeepGoing = False,
     submit: Submit = None,
     hub: HubAddress = DEFAULT,
     hub_token: SubmitToken = None,
@@ -165,7 +169,7 @@ def eval_command(
     Exits with 0 when every episode was played and scored, 1 when some were not, 5 when none was.
     """
     settings = _config(config, dict(locals()))
-    with _playing.interruptible(out):
+    with playing.interruptible(out):
         results = run(_evaluate(settings, out, resume, keep_going))
     if as_json:
         print_json(results.model_dump(mode="json"))
@@ -176,9 +180,20 @@ def eval_command(
     write_evaluation_page(results, out / REPORT)
     errors.print(shown(f"results: {out / RESULTS}, {out / REPORT}"), soft_wrap=True)
     if submit is not None:
-        run(evaluation_hub.upload(results, out, submit, (), hub, hub_token))
+        run(_publisher().upload(results, out, submit, (), hub, hub_token))
     if code := _exit_code(results):
         raise typer.Exit(code)
+
+
+def _publisher() -> Any:
+    """Return the module that publishes results.
+
+    Raises:
+        Unsupported: no installed package does.
+    """
+    for entry in entry_points(group=PUBLISHERS):
+        return entry.load()
+    raise Unsupported("--submit: no installed package publishes results; the results are in the folder of --out")
 
 
 @evaluation.command("compare")
@@ -226,7 +241,7 @@ def _config(path: Path | None, options: Mapping[str, Any]) -> EvaluationConfig:
             table["probes"] = options["probe"]
         _apply(table, "environments", splits=options["split"], success_at=options["success_at"])
         given = parse_pairs("--option", options["option"] or (), "NAME=JSON")
-        fields = {name: _policies.json_or_text(text) for name, text in given.items()}
+        fields = {name: policies.json_or_text(text) for name, text in given.items()}
         _apply(
             table, "models", api_key_env=options["api_key_env"], options=fields or None,
             attempts=options["attempts"], patience=options["patience"],
@@ -279,9 +294,9 @@ async def _open_policy(spec: ModelSpec, config: EvaluationConfig) -> AsyncIterat
         async with open_model(spec) as policy:
             yield policy
         return
-    sources: Sequence[str | None] = [_playing.source_of_target(one.target) for one in config.environments]
+    sources: Sequence[str | None] = [playing.source_of_target(one.target) for one in config.environments]
     source = sources[0] if len(sources) == 1 else None
-    async with _policies.PolicyChoice(spec.model, {}, source, config.seed).open() as policy:
+    async with policies.PolicyChoice(spec.model, {}, source, config.seed).open() as policy:
         yield policy
 
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from rich.table import Table
 
-from ludus.cli._common import console, shown
+from ludus.cli.common import console, shown
 from ludus.evaluation.comparison import Comparison
 from ludus.protocol.evaluation import Cell, Difference, EvaluationResults
 from ludus.viewing.evaluation import estimate_text, p_text

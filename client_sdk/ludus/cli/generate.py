@@ -8,9 +8,9 @@ from typing import Annotated, Any, Final, Literal
 
 import typer
 
-from ludus.cli import _policies
-from ludus.cli._app import ExitCode
-from ludus.cli._common import Json, console, errors, parse_pairs, print_json, run, shown
+from ludus.cli import policies
+from ludus.cli.app import ExitCode
+from ludus.cli.common import Json, console, errors, parse_pairs, print_json, run, shown
 from ludus.cli.init import class_name, scaffold
 from ludus.evaluation.config import ModelSpec
 from ludus.generation.backtranslate import Backtranslating
@@ -73,7 +73,7 @@ def tasks_command(
     seed: Annotated[int, typer.Option("--seed", help="Seed of the run.", min=0)] = 0,
     model: Model = None,
     api_key_env: KeyVariable = None,
-    option: _policies.RequestOption = None,
+    option: policies.RequestOption = None,
     template: Annotated[
         Path | None, typer.Option("--template", help="Template in TOML, for the mode template.")
     ] = None,
@@ -155,7 +155,7 @@ def environment_command(
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the package, named like the environment.")],
     model: Annotated[str, typer.Option("--model", "-m", help="WIRE:NAME or WIRE:NAME@URL.")],
     api_key_env: KeyVariable = None,
-    option: _policies.RequestOption = None,
+    option: policies.RequestOption = None,
     rounds: Annotated[int, typer.Option("--rounds", help="Versions that the model may write.", min=1, max=20)] = 3,
     calibrate: Annotated[
         str | None, typer.Option("--calibrate", metavar="MODEL", help="Let this model play what passes.")
@@ -252,7 +252,7 @@ def _model(option: str, name: str, key: str | None, fields: list[str] | None) ->
     pairs = parse_pairs("--option", fields or (), "NAME=JSON")
     try:
         spec = ModelSpec(
-            model=name, api_key_env=key, options={one: _policies.json_or_text(text) for one, text in pairs.items()}
+            model=name, api_key_env=key, options={one: policies.json_or_text(text) for one, text in pairs.items()}
         )
     except ValueError as error:
         raise typer.BadParameter(f"{option} {name!r}: {error}") from None

@@ -14,6 +14,10 @@ from typing import Annotated, Final
 import typer
 
 from ludus.common.distribution import install_source, installed_version
+from ludus.common.hub import OWNER_PATTERN
+
+__all__ = ["leftovers"]
+
 
 COMMANDS: Final = {"init": "Write the files of a new environment."}
 
@@ -147,8 +151,6 @@ def _hub_words(owner: str, name: str) -> dict[str, str]:
     Raises:
         BadParameter: the owner's name is not valid.
     """
-    from ludus.registry.types.packages import OWNER_PATTERN
-
     if not re.fullmatch(OWNER_PATTERN, owner):
         raise typer.BadParameter(
             f"{owner!r} cannot be an owner's name: it takes 2 to 39 lower-case letters and digits, and begins with a "

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 import typer
 from rich.table import Table
 
-from ludus.cli._common import Json, console, print_json, run, served_address, shown
+from ludus.cli.common import Json, console, print_json, run, served_address, shown
 
 COMMANDS: Final = {"mix": "Check a mix of environments, and show how it shares the groups of a run."}
 

@@ -17,8 +17,9 @@ from typing import Annotated, Any, Final
 import typer
 from rich.panel import Panel
 
-from ludus.cli._app import ExitCode
-from ludus.cli._common import (
+from ludus.cli.app import ExitCode
+from ludus.cli.catalog import find_task
+from ludus.cli.common import (
     EnvironmentName,
     TargetName,
     Token,
@@ -33,7 +34,6 @@ from ludus.cli._common import (
     shown,
     signature,
 )
-from ludus.cli.catalog import find_task
 from ludus.client import CallItem, Driver, TrajectoryWriter, Turn, read_trajectories
 from ludus.client.episode import Episode
 from ludus.client.policies.base import CallIds

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from ludus.cli import _replayed_text as text
-from ludus.cli._common import Json, console, errors, print_json, run, shown
+from ludus.cli.common import Json, console, errors, print_json, run, shown
 from ludus.protocol.errors import EnvironmentNotFound, LudusError, Unsupported
 from ludus.protocol.text import shorten_traceback
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from ludus.cli._common import errors, parse_pairs, shown
+from ludus.cli.common import errors, parse_pairs, shown
 from ludus.protocol.errors import AuthoringError
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from rich.table import Table
 
-from ludus.cli import _playing
-from ludus.cli._common import console, shown
+from ludus.cli import playing
+from ludus.cli.common import console, shown
 from ludus.client import Summary, summarize
 from ludus.client.summary import SUCCESS_TOLERANCE
 from ludus.evaluation.calibration.levels import USUAL_FIELDS, levels_of
@@ -148,7 +148,7 @@ def _show_levels(by: str, levels: Sequence[Level]) -> None:
         success = (
             "–"
             if one.success is None
-            else f"{one.success:.1%}" + _playing.interval_text(one.success_interval, percent=True)
+            else f"{one.success:.1%}" + playing.interval_text(one.success_interval, percent=True)
         )
         mean = "–" if one.mean is None else f"{one.mean:.4f}"
         table.add_row(shown(level.name), str(level.tasks), str(one.episodes), str(one.scored), mean, shown(success))
@@ -169,7 +169,7 @@ def _show_worst(results: Results, out: Path | None) -> None:
 
 
 def _rows(summary: Summary) -> list[tuple[str, str]]:
-    interval = _playing.interval_text
+    interval = playing.interval_text
     rows = [("episodes", f"{summary.episodes} ({summary.scored} scored)")]
     if summary.mean is not None:
         rows.append(("mean reward", f"{summary.mean:.4f}" + interval(summary.interval)))

@@ -8,8 +8,8 @@ from typing import Annotated, Final
 import typer
 from rich.table import Table
 
-from ludus.cli._common import Json, Token, WireOption, console, parse_pairs, print_json, run, shown
 from ludus.cli._verdicts import MARKS, Out, Strict, check_out, finish, print_verdict
+from ludus.cli.common import Json, Token, WireOption, console, parse_pairs, print_json, run, shown
 from ludus.validation.checks import Verdict
 from ludus.validation.last_report import read_reports
 from ludus.validation.report import CHECKS, Report, validate

@@ -8,7 +8,7 @@ from typing import Annotated, Final
 
 import typer
 
-from ludus.cli._common import console, errors, shown
+from ludus.cli.common import console, errors, shown
 from ludus.viewing.html import write_page
 from ludus.viewing.reading import Selection, Totals, ViewedEpisode, read_lines
 from ludus.viewing.terminal import print_episode, print_list

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Final
 from ludus.common.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from ludus.client._connect import WireName, connect
     from ludus.client.addresses import ServerAddress, TaskAddress
     from ludus.client.agent_loop import Harness, run_episode
     from ludus.client.branches import Branching
     from ludus.client.causes import Cause
     from ludus.client.chains import Chain, ChainTrajectory, rollout_chains, start_chains
     from ludus.client.client import Client
+    from ludus.client.connecting import WireName, connect
     from ludus.client.driver import Driver, EpisodeOutcome, Observed
     from ludus.client.environment import GroupMember, Preview, RemoteEnvironment
     from ludus.client.episode import Episode, Group
@@ -127,7 +127,7 @@ __all__ = [
 ]
 
 _MODULES: Final = {
-    "ludus.client._connect": "WireName connect",
+    "ludus.client.connecting": "WireName connect",
     "ludus.client.addresses": "ServerAddress TaskAddress",
     "ludus.client.agent_loop": "Harness run_episode",
     "ludus.client.branches": "Branching",

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from ludus.client import environment as asynchronous_environment
-from ludus.client._portal import portal
 from ludus.client._sync_episode import Driver, Episode, Group, Match, World
+from ludus.client.portal import portal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

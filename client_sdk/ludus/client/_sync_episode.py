@@ -13,7 +13,7 @@ from ludus.client import driver as asynchronous_driver
 from ludus.client import episode as asynchronous_episode
 from ludus.client import matches as asynchronous_matches
 from ludus.client import worlds as asynchronous_worlds
-from ludus.client._portal import portal
+from ludus.client.portal import portal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

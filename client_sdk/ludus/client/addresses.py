@@ -19,7 +19,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
-from ludus.client._connect import TOKEN_VARIABLE, WireName, connect
+from ludus.client.connecting import TOKEN_VARIABLE, WireName, connect
 from ludus.protocol.errors import InvalidParams
 
 if TYPE_CHECKING:

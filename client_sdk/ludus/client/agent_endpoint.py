@@ -25,6 +25,9 @@ from ludus.protocol.lifecycle import EVENT_OF_REASON, EndReason, Event
 from ludus.protocol.rewards import RewardEntry
 from ludus.protocol.trajectory import Failure, Trajectory
 
+__all__ = ["open_agent_endpoint", "with_rewards"]
+
+
 UNKNOWN_TASK = TaskRow(id="", split="", index=0, fields={})
 """The task in the trajectory of a player that does not know which one it is."""
 

@@ -25,6 +25,9 @@ from ludus.protocol import errors as e
 from ludus.protocol.episodes import StepResult
 from ludus.protocol.trajectory import Stop, Trajectory
 
+__all__ = ["Harness", "run_episode"]
+
+
 REDACTED_FIELDS: Final[Mapping[str, Any]] = {"reward": None, "metadata": {}, "noise": None}
 """Fields of a step's result that policies do not see, with the values that replace them."""
 

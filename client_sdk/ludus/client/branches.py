@@ -31,6 +31,9 @@ from ludus.protocol import errors as e
 from ludus.protocol.episodes import EnvironmentInfo
 from ludus.protocol.trajectory import Trajectory
 
+__all__ = ["first_error"]
+
+
 Attempt = Callable[[], Awaitable[tuple[Trajectory, float | None]]]
 """Plays an episode once; returns its trajectory and the seconds after which the server allows another attempt."""
 

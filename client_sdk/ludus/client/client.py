@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from ludus.protocol.rewards import Reward
     from ludus.protocol.worlds import WorldInfo
 
+__all__ = ["Client"]
+
 
 class Client:
     """A connection to one server. `connect` makes it; use it as an async context manager.

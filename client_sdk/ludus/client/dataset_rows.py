@@ -13,6 +13,9 @@ from typing import Any, Final, Literal
 from ludus.client import Preview, TaskAddress
 from ludus.client.formats import openai_chat, openai_responses
 
+__all__ = ["TaskForm", "task_row"]
+
+
 TaskForm = Literal["chat", "nemo-gym", "openrlhf", "skyrl", "verl"]
 """The forms of rows of tasks."""
 

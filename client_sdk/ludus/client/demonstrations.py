@@ -21,6 +21,9 @@ from ludus.protocol.items import Item
 from ludus.protocol.messages import VALIDATION_NAMES
 from ludus.protocol.trajectory import StepRecord, Trajectory, latest
 
+__all__ = ["Report", "Selection", "group_rows", "pair_rows"]
+
+
 HELD_OUT_NAMES: Final = frozenset({"test", "testing", "validation", *VALIDATION_NAMES})
 """The names of splits that are not for training, for recorded episodes, which do not have the type of their split."""
 

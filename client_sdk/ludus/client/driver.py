@@ -40,6 +40,9 @@ from ludus.protocol.text import replace_surrogates
 from ludus.protocol.tool_calls import spoken_text
 from ludus.protocol.trajectory import Branch, Failure, FailureKind, Stop, Trajectory, tool_records
 
+__all__ = ["EPISODE_LOST_ERRORS", "failure_of"]
+
+
 EPISODE_LOST_ERRORS: Final = (e.EpisodeNotFound, e.EpisodeEnded, e.StepConflict, e.KeyConflict, e.GroupNotFound)
 """Request errors that mean that the episode was lost, not that the request was wrong."""
 

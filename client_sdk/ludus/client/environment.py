@@ -47,6 +47,8 @@ if TYPE_CHECKING:
     from ludus.protocol.content import Message
     from ludus.protocol.episodes import ToolSpec
 
+__all__ = ["Preview", "find_split"]
+
 
 @dataclass(frozen=True, slots=True)
 class Preview:

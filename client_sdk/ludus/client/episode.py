@@ -63,6 +63,8 @@ if TYPE_CHECKING:
     from ludus.protocol.content import Message
     from ludus.protocol.rewards import Reward
 
+__all__ = ["Episode"]
+
 
 class Episode:
     """One run of one task. `RemoteEnvironment.episode` makes it; leaving its `async with` block closes it.

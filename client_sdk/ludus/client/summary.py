@@ -20,6 +20,9 @@ from ludus.protocol.episodes import NoiseKind
 from ludus.protocol.rewards import Component
 from ludus.protocol.trajectory import Trajectory, Usage
 
+__all__ = ["SUCCESS_TOLERANCE"]
+
+
 SUCCESS_TOLERANCE: Final = 1e-9
 """Rewards that are lower than the threshold by at most this much count as reaching it, because sums of floats round."""
 

@@ -8,20 +8,20 @@ from __future__ import annotations
 from collections.abc import Coroutine, Generator
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
-from ludus.client import _connect as asynchronous_connect
 from ludus.client import client as asynchronous_client
+from ludus.client import connecting as asynchronous_connecting
 from ludus.client import rollouts as asynchronous_rollouts
-from ludus.client._portal import portal
 from ludus.client._sync_environment import RemoteEnvironment
 from ludus.client._sync_episode import Driver, Episode, Group, Match, World
+from ludus.client.portal import portal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Mapping
     from types import TracebackType
 
-    from ludus.client._connect import WireName
     from ludus.client.agent_loop import Harness
     from ludus.client.branches import Branching
+    from ludus.client.connecting import WireName
     from ludus.client.policies.base import Policy
     from ludus.client.rollouts import Progress
     from ludus.client.transports.base import Wire
@@ -139,7 +139,7 @@ def connect(
     """
     return Client(
         portal().keep(
-            asynchronous_connect.connect(
+            asynchronous_connecting.connect(
                 url,
                 token=token,
                 wire=wire,

@@ -4,6 +4,7 @@
     lazy_names.py    packages that import the modules behind their public names at first use
     backoff.py       pauses between attempts
     heap.py          less garbage collection
+    hub.py           where hubs are found, and how owners on them are named
     incidents.py     one id for an error in an answer and in the log
     completions.py   how an output of a model endpoint ended
 

@@ -11,6 +11,9 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Final
 
+__all__ = ["Backoff", "RETRIED_STATUSES"]
+
+
 RETRIED_STATUSES: Final = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 520, 522, 524, 529})
 """The HTTP status codes of a model endpoint after which another attempt may succeed."""
 

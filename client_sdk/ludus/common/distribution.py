@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from typing import Final
 
+__all__ = ["DISTRIBUTION", "installed_version", "missing_extra"]
+
+
 DISTRIBUTION: Final = "ludus-rl"
 """What pip installs."""
 

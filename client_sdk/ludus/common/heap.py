@@ -6,6 +6,9 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+__all__ = ["uncollected"]
+
+
 RARELY = (10_000, 10, 1_000)
 """The thresholds of a process whose old objects hold little memory.
 

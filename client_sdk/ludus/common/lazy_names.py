@@ -6,6 +6,8 @@ import importlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
+__all__ = ["lazy_names"]
+
 
 def lazy_names(package: dict[str, Any], modules: Mapping[str, str]) -> Callable[[str], Any]:
     """Return the `__getattr__` of a package.

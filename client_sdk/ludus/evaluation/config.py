@@ -16,6 +16,9 @@ from ludus.protocol.evaluation import Amount, Name, Probe
 from ludus.protocol.integers import LARGEST_INTEGER
 from ludus.protocol.messages import describe_invalid, did_you_mean
 
+__all__ = ["ModelSpec", "parse_config"]
+
+
 Wire = Literal["openai", "openai-responses", "anthropic", "google"]
 """The forms of model endpoints."""
 

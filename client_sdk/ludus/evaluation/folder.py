@@ -27,6 +27,9 @@ from ludus.protocol.evaluation import EvaluationResults, Probe, parse_evaluation
 from ludus.protocol.text import replace_surrogates
 from ludus.protocol.trajectory import Trajectory, latest
 
+__all__ = ["read_results"]
+
+
 RESULTS: Final = "results.json"
 LARGEST_RESULTS: Final = 1024**3
 """The maximum size of a results file, in bytes."""

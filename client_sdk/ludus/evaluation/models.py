@@ -13,6 +13,9 @@ from ludus.protocol.episodes import TaskRow, ToolSpec
 from ludus.protocol.errors import InvalidParams
 from ludus.protocol.items import text_message
 
+__all__ = ["open_model", "probe_model"]
+
+
 PROBE: Final = "This is a test of the connection. Answer with the word ready."
 """The prompt of the first call of a model."""
 

@@ -15,6 +15,9 @@ from ludus.client.beta import beta_cdf
 from ludus.client.summary import interval_within, pass_at_k, pass_hat_k, share_interval, t95
 from ludus.protocol.evaluation import Difference, Estimate, Interval
 
+__all__ = ["mean_estimate", "pass_estimates", "share_estimate"]
+
+
 Counts = tuple[int, int]
 """The scored episodes and the successes of a task."""
 

@@ -44,7 +44,7 @@ from ludus.protocol.content import TextBlock
 from ludus.protocol.episodes import ToolSpec
 from ludus.protocol.items import CallItem, Item, MalformedCall, OutputItem, parse_arguments, text_message
 from ludus.protocol.trajectory import Stop
-from ludus.rendering import ChatMessage, ParsedTurn, Rendered, Renderer, RenderingError, TemplateExceeded
+from ludus.rendering import Called, ChatMessage, ParsedTurn, Rendered, Renderer, RenderingError, TemplateExceeded
 from ludus.rendering.samples import Generation, Sample, SampleRecorder, Sampling
 
 TimeLimit = Callable[[float | None], AbstractAsyncContextManager[asyncio.Timeout]]
@@ -172,8 +172,8 @@ class EpisodeSession:
     _samples: list[SampleRecorder] = field(default_factory=list[SampleRecorder])
     _places: dict[int, _Place] = field(default_factory=dict[int, _Place])
     _turns: dict[Key, ParsedTurn] = field(default_factory=dict[Key, ParsedTurn])
-    _names: dict[str, str] = field(default_factory=dict[str, str])
-    """The tools of the calls that the policy made, by the gateway's ids."""
+    _names: dict[str, Called] = field(default_factory=dict[str, Called])
+    """The calls that the policy made, by the gateway's ids."""
 
     @property
     def samples(self) -> tuple[Sample, ...]:
@@ -279,7 +279,7 @@ class EpisodeSession:
             if place is not None:
                 place.continued = False
             raise
-        turn = self._parsed(generation)
+        turn = self._parsed(generation, request.tools)
         self._overflowed = turn.cut and room < wanted
         reply, entry = self._reply(request, prompt, turn, generation, number)
         sample = len(self._samples) if place is None else place.sample
@@ -411,18 +411,19 @@ class EpisodeSession:
 
     # ── the reply ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _parsed(self, generation: Generation) -> ParsedTurn:
+    def _parsed(self, generation: Generation, tools: Sequence[ToolSpec]) -> ParsedTurn:
         """Parse a turn and give its calls ids that are unique in the episode."""
-        turn = self.renderer.parse(generation.ids)
+        turn = self.renderer.parse(generation.ids, tools)
         self.parse_errors += turn.error is not None
         items: list[Item] = []
         for item in turn.items:
             if isinstance(item, CallItem):
                 self._call_ids += 1
                 item = CallItem(f"call_{self._call_ids}", item.call)
-                self._names[item.call_id] = item.call.tool
             items.append(item)
-        return replace(turn, items=tuple(items))
+        turn = replace(turn, items=tuple(items))
+        self._names |= turn.called
+        return turn
 
     def _reply(
         self, request: ModelRequest, prompt: _Prompt, turn: ParsedTurn, generation: Generation, number: int

@@ -127,11 +127,11 @@ class TokenPolicy:
         if not prompt.exact:
             for exchange in self._past:
                 exchange.start = None
-        turn = await self._sample(prompt, min(room, self.config.max_tokens))
+        turn = await self._sample(prompt, min(room, self.config.max_tokens), conversation.tools)
         for _ in range(self.persistence):
             if turn.calls:
                 break
-            turn = await self._sample(prompt, min(room, self.config.max_tokens))
+            turn = await self._sample(prompt, min(room, self.config.max_tokens), conversation.tools)
         self.cut = turn.cut
         if turn.cut and room < self.config.max_tokens and (turn.error or not turn.calls):
             return Turn((), usage=self._usage, stopped="context_limit")
@@ -198,7 +198,7 @@ class TokenPolicy:
             self._keep_newest(len(self._past) // 2)
             question = await run(self._next, tools, request)
         if (room := self._context - len(question.ids)) > 0:
-            summary = await self._sample(question, min(room, self.config.max_tokens))
+            summary = await self._sample(question, min(room, self.config.max_tokens), tools)
             self._summary = self.renderer.messages([text_message("user", SUMMARY + (summary.message or summary.text))])
         self._past = past
         return await run(self._newest, 1, prompt, tools)
@@ -243,7 +243,7 @@ class TokenPolicy:
             return [*self._task[:-1], {"role": "user", "content": text}]
         return [*self._task, *self._summary]
 
-    async def _sample(self, prompt: _Prompt, max_tokens: int) -> ParsedTurn:
+    async def _sample(self, prompt: _Prompt, max_tokens: int, tools: Sequence[ToolSpec]) -> ParsedTurn:
         sampling = Sampling(max_tokens=max_tokens, stop=self.renderer.stop, temperature=self.temperature)
         digest = hashlib.blake2b(f"{self.seed}/{self._requests}".encode(), digest_size=8).digest()
         seed = int.from_bytes(digest, "big") >> 1  # engines use signed 64-bit seeds
@@ -252,7 +252,7 @@ class TokenPolicy:
         self._record.add(prompt.ids, generation, self._turn)
         self._seen_text = prompt.rendered.text
         self._usage += Usage(requests=1, input_tokens=len(prompt.ids), output_tokens=len(generation.ids))
-        return self.renderer.parse(generation.ids)
+        return self.renderer.parse(generation.ids, tools)
 
 
 _REQUEST: Final = text_message("user", SUMMARY_REQUEST)

@@ -20,9 +20,9 @@ import re
 from typing import Any, Final
 
 from ludus.client import Answer, ServerAddress
-from ludus.client._connect import TOKEN_VARIABLE
+from ludus.client.connecting import TOKEN_VARIABLE
+from ludus.client.local_server import LocalServer
 from ludus.integrations.gymnasium_spaces import UnicodeText, actions_of
-from ludus.integrations.local_server import LocalServer
 from ludus.integrations.peers import require
 from ludus.integrations.stepped import Started, Step, SteppedEnvironment
 from ludus.protocol.errors import InvalidParams, Unsupported

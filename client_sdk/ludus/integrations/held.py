@@ -12,8 +12,8 @@ from contextlib import suppress
 from typing import Final
 
 from ludus.client import Driver, TaskAddress
-from ludus.client._portal import portal
 from ludus.client.formats import FormatName
+from ludus.client.portal import portal
 from ludus.client.sync import run_sync
 
 

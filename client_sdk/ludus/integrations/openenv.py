@@ -22,7 +22,7 @@ from typing import Any, Final
 from uuid import uuid4
 
 from ludus.client import ServerAddress
-from ludus.client._connect import TOKEN_VARIABLE
+from ludus.client.connecting import TOKEN_VARIABLE
 from ludus.integrations.peers import require
 from ludus.integrations.stepped import SteppedEnvironment
 from ludus.protocol.errors import InvalidParams, NotFound

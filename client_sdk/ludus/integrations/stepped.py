@@ -34,7 +34,7 @@ from ludus.client import (
     connect,
     text_of,
 )
-from ludus.client._portal import portal
+from ludus.client.portal import portal
 from ludus.client.sync import run_sync
 from ludus.integrations.unscored import count
 from ludus.protocol.episodes import StepResult, TaskRow

@@ -128,7 +128,7 @@ class TokenEpisode:
             RenderingError: the chat template cannot render the observations.
             RequestError: every episode would fail like this.
         """
-        turn = self._renderer.parse(ids)
+        turn = self._renderer.parse(ids, self._driver.episode.tools)
         before = len(self._driver.items)
         await self._driver.take(Turn(turn.items, stopped="context_limit" if turn.cut and turn.error else None))
         if self._driver.done:

@@ -52,12 +52,6 @@ from ludus.registry.types.strict_json import read_strict
 
 M = TypeVar("M", bound=WireModel)
 
-HUB_VARIABLE: Final = "LUDUS_HUB"
-"""The environment variable with the address of the hub."""
-
-DEFAULT_HUB: Final = "http://127.0.0.1:8400"
-"""The address of a hub that `ludus hub` has started on this machine."""
-
 ANSWER_SECONDS: Final = 60.0
 """How long a request may take, except uploads and downloads."""
 

@@ -1,4 +1,4 @@
-"""The results of a hub for clients: uploads of evaluations, played and verified runs, boards and receipts."""
+"""The results of a hub for clients: uploads of evaluations, played runs, boards and receipts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,6 @@ from ludus.registry.types.results import (
     Submission,
 )
 from ludus.registry.types.strict_json import read_strict
-from ludus.registry.types.verified import VerifiedParams
 
 START_SECONDS: Final = 300.0
 """How long the start of an endpoint and of an episode may take."""
@@ -70,20 +69,6 @@ class ResultsClient(RegistryClient):
             InvalidParams: the split has too few tasks, or the run would be too large.
         """
         where = f"{version_path(package, version)}/runs"
-        return await self._call(
-            "POST", where, RunInfo, seconds=START_SECONDS, data=params.model_dump_json(by_alias=True)
-        )
-
-    async def register_verified(self, package: str, version: str, params: VerifiedParams) -> RunInfo:
-        """Register a verified run, which the hub then plays itself.
-
-        Raises:
-            Unsupported: the hub has no verified runs.
-            CapacityError: the account or the hub has too many runs.
-            InvalidParams: the model's endpoint does not answer, or the hub does not call it; there is no such harness;
-                the split has too few tasks, or the run would be too large.
-        """
-        where = f"{version_path(package, version)}/verified-runs"
         return await self._call(
             "POST", where, RunInfo, seconds=START_SECONDS, data=params.model_dump_json(by_alias=True)
         )

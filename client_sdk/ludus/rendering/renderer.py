@@ -8,7 +8,9 @@ A rollout is one growing list of ids. The template is rendered as text each turn
 
 `Renderer.extend` returns the longer prompt only if the template has not changed any of the earlier text: it must begin
 with the earlier prompt, followed by the turn in the policy's own words (white space may differ). If the template
-rewrites earlier turns (Qwen3 and DeepSeek-R1 drop thoughts), the next prompt begins a new training sample.
+rewrites earlier turns (Qwen3 and DeepSeek-R1 drop thoughts), the next prompt begins a new training sample. Where the
+template writes turns from fields (`ludus.rendering.round_trip`), its text must read as the same thought, message and
+calls instead.
 
 A turn ends with a special token, across which tokenizers never merge. So the new part, encoded alone, has the same ids
 as in the whole text.
@@ -20,27 +22,21 @@ Text from outside (prompts, observations, tool descriptions) cannot contain cont
 from __future__ import annotations
 
 import functools
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, Literal, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, ParamSpec, TypeVar
 
 from ludus.protocol.actions import Call
 from ludus.protocol.content import Message, text_of
 from ludus.protocol.episodes import ToolSpec
 from ludus.protocol.items import CallItem, Item, MalformedCall, OutputItem, text_message
-from ludus.protocol.tool_calls import (
-    MARKS,
-    TEXT_FORMATS,
-    THOUGHT_CLOSE,
-    THOUGHT_OPEN,
-    AnyCall,
-    TextFormatName,
-    detect_format,
-    without_thought,
-)
+from ludus.protocol.text_forms import NO_SCHEMAS, AnyCall, Schemas, schemas_of
+from ludus.protocol.tool_calls import THOUGHT_CLOSE, THOUGHT_MARKS, THOUGHT_OPEN, TextFormatName, split_thought
 from ludus.rendering.encoding import text_encoder
 from ludus.rendering.errors import RenderingError, TemplateExceeded
+from ludus.rendering.round_trip import TurnStyle, message_ends, opening_of, prove
 from ludus.rendering.template import NO_TOOLS, PROBE, ChatMessage, Rendered, Template
 
 if TYPE_CHECKING:
@@ -56,6 +52,14 @@ _BREAK: Final = "\ufdd0"
 _CACHED: Final = 1_000
 
 
+class Called(NamedTuple):
+    """A call as its result names it."""
+
+    tool: str
+    call_id: str
+    """The id of the call as the model writes it."""
+
+
 @dataclass(frozen=True, slots=True)
 class ParsedTurn:
     """One turn of the policy, as text and parsed."""
@@ -68,6 +72,10 @@ class ParsedTurn:
     """Why a tool call could not be parsed."""
     cut: bool = False
     """Whether the turn was cut off at its maximum length."""
+    thought: str = ""
+    """The thoughts, without their marks."""
+    written_ids: tuple[str, ...] = ()
+    """The ids of the calls as the model writes them, which results must name; empty if it writes none."""
 
     @property
     def calls(self) -> tuple[AnyCall, ...]:
@@ -79,6 +87,13 @@ class ParsedTurn:
         """The text of the turn without calls and thoughts."""
         return _message(self.items)
 
+    @property
+    def called(self) -> dict[str, Called]:
+        """What the template writes about the calls in their results, by the calls' ids."""
+        calls = [item for item in self.items if isinstance(item, CallItem)]
+        ids = self.written_ids if len(self.written_ids) == len(calls) else [item.call_id for item in calls]
+        return {item.call_id: Called(item.call.tool, own) for item, own in zip(calls, ids, strict=True)}
+
 
 class Renderer:
     """A tokenizer and its chat template.
@@ -86,7 +101,8 @@ class Renderer:
     Args:
         tokenizer: the model's tokenizer.
         chat_template: Jinja text to use instead of the tokenizer's own template.
-        tool_calls: the format in which the model writes calls; `auto` detects it from the template.
+        tool_calls: the format in which the model writes calls; `auto` finds the one that the template's own writing
+            proves.
         options: further arguments of the template, such as `enable_thinking`.
         process: renders a template from outside; None to render in this process.
 
@@ -112,28 +128,55 @@ class Renderer:
             tokenizer, template, options or {}, self._name, process.apply if process is not None else None
         )
         self._process = process
-        name = detect_format(template) if tool_calls == "auto" else tool_calls
-        self._format = TEXT_FORMATS[name] if name else None
         added = tokenizer.added_tokens_decoder.values()
-        own = {*MARKS, THOUGHT_OPEN, THOUGHT_CLOSE}
+        tokens = [token.content for token in added]
+        closing, following, tail = message_ends(self._template, tokens)
+        end = closing or following
+        if end is None:
+            raise RenderingError(
+                f"the chat template of {self._name} ends an assistant's turn with {tail[:20]!r}, which is not a "
+                "single token, so that turns cannot be separated: give another chat_template"
+            )
+        self._end = end
+        self._opening = opening_of(self._template.probe)
+        style = prove(self._template, self._name, tokens, None if tool_calls == "auto" else tool_calls, self._opening)
+        self.style: TurnStyle = replace(
+            style, ends=tuple(dict.fromkeys(filter(None, (*style.ends, end, following)))), roles_end=closing is None
+        )
+        """How the template writes turns."""
+        self._format = style.format
+        own = {THOUGHT_OPEN, THOUGHT_CLOSE, *(mark for pair in THOUGHT_MARKS for mark in pair)}
+        own |= set(self._format.marks) if self._format else set()
         # Other added tokens are not control tokens: some tokenizers have them for line breaks or HTML.
         used = {
             t.content for t in added if t.special or t.content in own or (t.content in template and t.content.strip())
         }
-        self._controls = {False: _any_of(used), True: _any_of(used - own)}
+        self._controls = {False: _any_of(used), True: _any_of(used - (own - set(self.style.ends)))}
+        self._ends = _any_of(self.style.ends)
         self._definitions: dict[str, list[ChatMessage]] = {}
         self._words: dict[Any, str | None] = {}
-        """Turns with calls as the template writes them, by their messages and calls."""
+        """Turns as the template writes them, by their messages and calls."""
         self._known: dict[int, tuple[Sequence[ToolSpec], list[ChatMessage]]] = {}
         """Tools with their definitions, by their identity: each episode has tools of its own, which are equal."""
         self._ids_of = text_encoder(tokenizer)
         self._encoded = functools.lru_cache(_CACHED)(self._encode)
-        self._opening, self._end = self._frame(t.content for t in added)
-        ends = [self._end, tokenizer.eos_token, *(t.content for t in added if t.content == "<|eom_id|>")]
+        others = [token for token in (self._format.ends if self._format else ()) if token in tokens]
+        # What ends a message before another one may stand within a turn, such as <|end|> after a thought of gpt-oss.
+        ends = [end, *style.ends, *others, *([following] if closing is None else []), tokenizer.eos_token]
         self.stop: tuple[int, ...] = tuple(
             dict.fromkeys(self.tokenizer.convert_tokens_to_ids(token) for token in ends if token)
         )
         """Token ids that end an assistant's turn; the first is the template's own."""
+        self._plain = self._writes_plainly()
+
+    def require_tools(self) -> None:
+        """Check that the model can call tools with this template.
+
+        Raises:
+            RenderingError: the template leaves out tools or their results, or no form of calls is proved.
+        """
+        if self.style.problem is not None:
+            raise RenderingError(self.style.problem)
 
     async def run(self, function: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
         """Call a function that renders, without stopping the event loop if the template is one from outside."""
@@ -181,7 +224,11 @@ class Renderer:
                     )
                 words = self._turn(group)
                 # After a token, since some tokenizers put a space before the first word of a text.
-                sampled = [*self.encode(self._end + self._escaped(words.text, own=True))[1:], self.stop[0]]
+                last = self.style.ends[0] if words.calls else self._end
+                sampled = [
+                    *self.encode(self._end + self._escaped(words.text, own=True))[1:],
+                    self.tokenizer.convert_tokens_to_ids(last),
+                ]
                 mask += [False] * (len(prompt) - len(ids)) + [words.error is None] * len(sampled)
                 ids = prompt + sampled
                 [turn] = self.messages([words])
@@ -193,42 +240,65 @@ class Renderer:
                 new += len(observed)
         return ids, mask
 
-    def parse(self, ids: Sequence[int]) -> ParsedTurn:
-        """Parse a sampled turn. Calls within thoughts do not count."""
+    def parse(self, ids: Sequence[int], tools: Sequence[ToolSpec] = ()) -> ParsedTurn:
+        """Parse a sampled turn. Calls within thoughts do not count.
+
+        Args:
+            ids: the ids.
+            tools: the tools that were offered, whose schemas say which arguments are texts.
+        """
         cut = not ids or ids[-1] not in self.stop
         kept = list(ids if cut else ids[:-1])
         return self._parsed(
-            self.tokenizer.decode(kept, skip_special_tokens=False, clean_up_tokenization_spaces=False), cut
+            self.tokenizer.decode(kept, skip_special_tokens=False, clean_up_tokenization_spaces=False),
+            cut,
+            {spec.name: spec.input_schema for spec in tools},
         )
 
     def messages(
-        self, entries: Sequence[Item | ParsedTurn], called: Mapping[str, str] | None = None
+        self, entries: Sequence[Item | ParsedTurn], called: Mapping[str, Called] | None = None
     ) -> list[ChatMessage]:
-        """Return a conversation as messages for the template. A turn is one message, in the policy's own words.
+        """Return a conversation as messages for the template. A turn is one message.
 
-        Tool calls are part of the message's text, not in `tool_calls`: the template would write those in its own words,
-        and some templates accept only one at once, or none.
+        Where the template copies turns, a turn is in the policy's own words: the template would write its calls in its
+        own words, and some templates accept only one at once, or none. Otherwise its parts are fields.
 
         Args:
             entries: the conversation, or a part of it.
-            called: the tools of calls in earlier parts, by the calls' ids.
+            called: the calls in earlier parts, by their ids.
         """
         messages: list[ChatMessage] = []
-        names: dict[str, str] = dict(called) if called else {}
+        names: dict[str, Called] = dict(called) if called else {}
         for own, group in _turns(entries):
             if own:
-                turn = self._turn(group)
-                names |= {item.call_id: item.call.tool for item in turn.items if isinstance(item, CallItem)}
-                messages.append({"role": "assistant", "content": self._escaped(turn.text, own=True)})
+                turn = self._turn(group, len(names))
+                names |= turn.called
+                messages.append(self._turn_message(turn))
                 continue
             for item in group:
                 if isinstance(item, OutputItem):
-                    called = {"tool_call_id": item.call_id, "name": names.get(item.call_id, "")}
-                    shown = {"role": "tool", "content": text_of(item.content), **called}
-                    messages.append({key: self._escaped(value) for key, value in shown.items()})
+                    call = names.get(item.call_id, Called("", item.call_id))
+                    fields = {"role": "tool", "content": text_of(item.content), "tool_call_id": call.call_id}
+                    fields["name"] = call.tool
+                    messages.append({key: self._escaped(value) for key, value in fields.items()})
                 elif isinstance(item, Message):
                     messages.append({"role": item.role, "content": self._escaped(text_of(item.content))})
         return messages
+
+    def _turn_message(self, turn: ParsedTurn) -> ChatMessage:
+        """Return a turn as a message for the template."""
+        if not self.style.structured or self._format is None:
+            return {"role": "assistant", "content": self._escaped(self._opening + turn.text, own=True)}
+        message, thought = turn.message, turn.thought
+        if thought and self.style.thought_key is None:
+            message, thought = self._format.read(self._opening + turn.text)[0], ""
+        calls = [
+            Call(self._escaped(call.tool) or "unknown", _walk(call.arguments, self._escaped))
+            if isinstance(call, Call) else Call(self._escaped(call.tool) or "unknown")
+            for call in turn.calls
+        ]  # fmt: skip
+        ids = [self._escaped(named.call_id) for named in turn.called.values()]
+        return self.style.turn(self._escaped(message), self._escaped(thought), calls, ids)
 
     def text(self, messages: Sequence[ChatMessage], tools: Sequence[ToolSpec]) -> str:
         """Render a conversation with the template, up to the beginning of the assistant's next turn.
@@ -281,11 +351,45 @@ class Renderer:
             `ids`, the end token of the turn if it is missing, and the ids of the rest of `text`. A turn that ended with
             another token of `stop` keeps that token. None if `text` does not begin with `earlier` and the turn.
         """
-        end = text.find(self._end, len(earlier))
-        if end < 0 or not text.startswith(earlier) or not _same(text[len(earlier) : end], turn["content"]):
+        if not text.startswith(earlier) or (end := self._turn_end(text, len(earlier), turn)) is None:
             return None
-        new = self.encode(text[end:])
-        return [*ids, *(new[1:] if ids[-1] in self.stop else new)]
+        return [*ids, *self._after_turn(text[end:], ids)]
+
+    def _turn_end(self, text: str, start: int, turn: ChatMessage) -> int | None:
+        """Return where a turn ends that begins at `start`; None if the template has written it differently."""
+        for end in self._ends.finditer(text, start):
+            written = text[start : end.start()]
+            if self._wrote(written, turn):
+                return end.start()
+            if not self.style.structured:  # a copied turn cannot contain such a token
+                return None
+        return None
+
+    def _wrote(self, written: str, turn: ChatMessage) -> bool:
+        """Return whether a text of the template is a turn that it was given."""
+        if not self.style.structured or self._format is None:
+            return _same(self._opening + written, turn["content"])
+        functions = [call["function"] for call in turn.get("tool_calls", ())]
+        calls = [
+            Call(function["name"], json.loads(given) if isinstance(given := function["arguments"], str) else given)
+            for function in functions
+        ]
+        thought, message, read = self._format.parse(self._opening + written, schemas_of(calls))
+        if self.style.thought_key is None:
+            thought, message = "", self._format.read(self._opening + written)[0]
+        given_thought = turn.get(self.style.thought_key, "") if self.style.thought_key else ""
+        return read == calls and _same(thought, given_thought) and _same(message, turn["content"])
+
+    def _after_turn(self, text: str, ids: Sequence[int]) -> list[int]:
+        """Return the ids of a text that begins with the token that ends a turn, after the ids of the turn.
+
+        A turn keeps the token of `stop` with which it was sampled. But where the next role's own token ends a turn,
+        another one would leave the next message without its role.
+        """
+        new = self.encode(text)
+        if not ids or ids[-1] not in self.stop or (self.style.roles_end and ids[-1] != new[0]):
+            return new
+        return new[1:]
 
     def between(self, turn: ParsedTurn, observations: Sequence[Item], ids: Sequence[int]) -> list[int]:
         """Return the ids between a sampled turn and the assistant's next one, whatever came before.
@@ -303,58 +407,100 @@ class Renderer:
         """
         messages = [PROBE, *self.messages([turn, *observations])]
         text, before = self._template.render(messages, []), self._template.render([PROBE], [], prompt=False)
-        end = text.find(self._end, len(before))
-        if end < 0 or not text.startswith(before):
+        probe = self._template.probe
+        end = self._turn_end(text, len(probe), messages[1]) if text.startswith(probe) else None
+        if end is None and (last := self._ends.search(text, len(before))) is not None and not self.style.structured:
+            end = last.start()
+        if end is None or not text.startswith(before):
             raise RenderingError(f"the chat template of {self._name} rewrites the prompt after a turn: give another")
-        new = self.encode(text[end:])
-        return new[1:] if ids and ids[-1] in self.stop else new
+        return self._after_turn(text[end:], ids)
 
-    def _turn(self, group: Sequence[Item | ParsedTurn]) -> ParsedTurn:
-        """Return one turn of the assistant. A recorded turn gets the text that the template writes for it."""
+    def _turn(self, group: Sequence[Item | ParsedTurn], before: int = 0) -> ParsedTurn:
+        """Return one turn of the assistant. A recorded turn gets the text that the template writes for it.
+
+        Args:
+            group: a parsed turn, or the items of a recorded one.
+            before: the number of calls in the conversation before it.
+        """
         if isinstance(group[0], ParsedTurn):
             return group[0]
         items = tuple(item for item in group if not isinstance(item, ParsedTurn))
         calls = [item.call for item in items if isinstance(item, CallItem)]
         problems = [call.problem for call in calls if isinstance(call, MalformedCall)]
-        written = self._format.write(calls) if self._format and calls else ""
-        own = "\n".join(part for part in (_message(items), written) if part)
-        words = None if problems or not calls else self._template_words(_message(items), calls)
-        return ParsedTurn(words or own, items, problems[0] if problems else None)
+        ids = self._written_ids(calls, "", before)
+        words = None if problems or (self._plain and not calls) else self._template_words(_message(items), calls, ids)
+        problem = problems[0] if problems else None
+        thought = ""
+        if words is None:
+            written = self._format.write(calls) if self._format and calls else ""
+            thought, spoken = split_thought(_message(items))
+            message = spoken if self.style.structured else _message(items)
+            words = "\n".join(part for part in (message, written) if part)
+            if self._opening:  # the prompt ends within a thought, which a recorded turn has none of
+                mark = self._opening.strip()
+                words = words.removeprefix(mark) if words.startswith(mark) else f"\n{THOUGHT_CLOSE}\n\n{words}"
+        return ParsedTurn(words, items, problem, thought=thought, written_ids=ids)
 
-    def _template_words(self, message: str, calls: Sequence[AnyCall]) -> str | None:
-        """Return a turn with calls as the template writes it; None if that text does not parse as the same turn."""
-        key = (message, repr(calls))
+    def _written_ids(self, calls: Sequence[AnyCall], text: str, before: int = 0) -> tuple[str, ...]:
+        """Return the ids of calls as the model writes them: those in a text, or new ones; none if it writes no ids."""
+        form = self._format
+        if form is None or form.call_id is None:
+            return ()
+        found = form.ids.findall(text) if form.ids is not None else []
+        if len(found) == len(calls):
+            return tuple(found)
+        return tuple(form.call_id(call.tool, before + number) for number, call in enumerate(calls))
+
+    def _template_words(self, message: str, calls: Sequence[AnyCall], ids: Sequence[str]) -> str | None:
+        """Return a recorded turn as the template writes it; None if that text does not parse as the same turn."""
+        key = (message, repr(calls), tuple(ids))
         if key not in self._words:
             if len(self._words) >= _CACHED:
                 self._words.clear()
-            self._words[key] = self._write_calls(message, calls)
+            self._words[key] = self._write_turn(message, calls, ids or [f"probe{n:04d}" for n in range(len(calls))])
         return self._words[key]
 
-    def _write_calls(self, message: str, calls: Sequence[AnyCall]) -> str | None:
-        functions = [{"name": call.tool, "arguments": call.arguments} for call in calls if isinstance(call, Call)]
-        tool_calls = [{"type": "function", "id": "probe0000", "function": function} for function in functions]
-        turn = {"role": "assistant", "content": message, "tool_calls": tool_calls}
+    def _write_turn(self, message: str, calls: Sequence[AnyCall], ids: Sequence[str]) -> str | None:
+        turn = self.style.turn(message, "", calls, ids)
+        results = [
+            {"role": "tool", "content": "probe", "tool_call_id": call_id, "name": call.tool}
+            for call, call_id in zip(calls, ids, strict=True)
+        ]
         try:
-            text = self._template.render([PROBE, turn, PROBE], NO_TOOLS)
+            text = self._template.render([PROBE, turn, *(results or [PROBE])], NO_TOOLS)
         except TemplateExceeded:
             raise
         except RenderingError:
             return None
         earlier = self._template.probe
-        words = text[len(earlier) : text.find(self._end, len(earlier))].strip()
-        read = self._parsed(words, cut=False)
-        same = text.startswith(earlier) and read.message == message.strip() and list(read.calls) == list(calls)
-        return words if same else None
+        if not text.startswith(earlier):
+            return None
+        schemas = schemas_of(calls)
+        for end in self._ends.finditer(text, len(earlier)):
+            words = text[len(earlier) : end.start()]
+            read = self._parsed(words, cut=False, schemas=schemas)
+            if not read.thought and read.message == message.strip() and list(read.calls) == list(calls):
+                return words
+        return None
 
-    def _parsed(self, text: str, cut: bool) -> ParsedTurn:
-        spoken = without_thought(self._opening + text)
-        message, calls = self._format.read(spoken) if self._format else (spoken.strip(), [])
+    def _writes_plainly(self) -> bool:
+        """Return whether a turn that is a message is nothing but the message."""
+        words = self._write_turn("answer", [], [])
+        return words is None or words.strip() == "answer"
+
+    def _parsed(self, text: str, cut: bool, schemas: Schemas = NO_SCHEMAS) -> ParsedTurn:
+        if self._format is None:
+            thought, spoken = split_thought(self._opening + text)
+            message, calls = spoken.strip(), list[AnyCall]()
+        else:
+            thought, message, calls = self._format.parse(self._opening + text, schemas)
         if cut and calls and isinstance(last := calls[-1], MalformedCall):
             calls[-1] = replace(last, problem=f"{last.problem} (the turn was cut off for its length)")
         problems = [call.problem for call in calls if isinstance(call, MalformedCall)]
         items: list[Item] = [text_message("assistant", message)] if message or not calls else []
         items += [CallItem(f"call_{number}", call) for number, call in enumerate(calls, start=1)]
-        return ParsedTurn(text, tuple(items), problems[0] if problems else None, cut)
+        ids = self._written_ids(calls, text)
+        return ParsedTurn(text, tuple(items), problems[0] if problems else None, cut, thought, ids)
 
     def _defined(self, tools: Sequence[ToolSpec]) -> list[ChatMessage]:
         """Return the tools in the form for the template, checked at first use. Equal tools give the same object."""
@@ -385,8 +531,8 @@ class Renderer:
         return self._definitions[key]
 
     def _check_callable(self, tool: str) -> None:
-        if self._format is None:
-            raise RenderingError(f"cannot tell from the chat template how {self._name} calls tools: give tool_calls")
+        self.require_tools()
+        assert self._format is not None
         call = Call(tool, {"probe": 1})
         if self._format.read(self._format.write([call]))[1] != [call]:
             raise RenderingError(
@@ -403,19 +549,6 @@ class Renderer:
     def _escaped(self, text: str, *, own: bool = False) -> str:
         """Return text with its control tokens broken. In the policy's own text, marks of calls and thoughts stay."""
         return self._controls[own].sub(lambda found: found[0][0] + _BREAK + found[0][1:], text)
-
-    def _frame(self, tokens: Iterable[str]) -> tuple[str, str]:
-        """Return `<think>` if every turn begins inside a thought (otherwise ""), and the token that ends a turn."""
-        text = self._template.render([PROBE, {"role": "assistant", "content": "answer"}], [], prompt=False)
-        tail = text[text.rfind("answer") + len("answer") :].lstrip()
-        end = max((token for token in tokens if tail.startswith(token)), key=len, default=None)
-        if end is None:
-            raise RenderingError(
-                f"the chat template of {self._name} ends an assistant's turn with {tail[:20]!r}, which is not a "
-                "single token, so that turns cannot be separated: give another chat_template"
-            )
-        inside = self._template.probe.rstrip().endswith(THOUGHT_OPEN)
-        return THOUGHT_OPEN if inside else "", end
 
 
 def _turns(entries: Sequence[Item | ParsedTurn]) -> Iterator[tuple[bool, list[Item | ParsedTurn]]]:
@@ -443,16 +576,18 @@ def _same(written: str, said: str) -> bool:
 
 
 def _definition(spec: ToolSpec, escaped: Callable[[str], str]) -> ChatMessage:
-    def walk(value: Any) -> Any:
-        if isinstance(value, Mapping):
-            return {escaped(str(key)): walk(entry) for key, entry in value.items()}
-        if isinstance(value, (list, tuple)):
-            return [walk(entry) for entry in value]
-        return escaped(value) if isinstance(value, str) else value
-
     parameters = {"type": "object", "properties": {}, **spec.input_schema}
     function = {"name": spec.name, "description": spec.description, "parameters": parameters}
-    return {"type": "function", "function": walk(function)}
+    return {"type": "function", "function": _walk(function, escaped)}
+
+
+def _walk(value: Any, escaped: Callable[[str], str]) -> Any:
+    """Return a JSON value with all its texts escaped."""
+    if isinstance(value, Mapping):
+        return {escaped(str(key)): _walk(entry, escaped) for key, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_walk(entry, escaped) for entry in value]
+    return escaped(value) if isinstance(value, str) else value
 
 
 def _any_of(tokens: Iterable[str]) -> re.Pattern[str]:

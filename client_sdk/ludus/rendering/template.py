@@ -70,7 +70,9 @@ class Template:
     ) -> None:
         self.source = source
         """The Jinja text."""
-        self._tokenizer, self._options, self._name, self._apply = tokenizer, dict(options), name, apply
+        self._tokenizer, self._options, self._apply = tokenizer, dict(options), apply
+        self.name = name
+        """The model's name, for messages."""
         self._marks, self._literals = _marks(source)
         self._frames: dict[Any, tuple[str, ...] | None] = {}
         """The text after a probe around the contents of messages, by their roles and names; None if there is no such
@@ -118,7 +120,7 @@ class Template:
         except (TemplateError, TypeError, ValueError, LookupError, AttributeError) as error:
             roles = ", ".join(message["role"] for message in messages[-6:])
             raise RenderingError(
-                f"the chat template of {self._name} cannot render a conversation that ends with {roles} "
+                f"the chat template of {self.name} cannot render a conversation that ends with {roles} "
                 f"and {len(definitions)} tools: {error or type(error).__name__}; give another chat_template"
             ) from error
 
@@ -179,6 +181,8 @@ class Template:
 
     def _framed(self, added: Sequence[ChatMessage]) -> str | None:
         """Return `_after_probe` without rendering; None if the template may not copy all contents as they are."""
+        if not all(map(_is_flat, added)):
+            return None
         key = tuple([(message["role"], message.get("name")) for message in added])
         if key not in self._frames:
             _keep(self._frames, key, self._frame(added))
@@ -259,7 +263,12 @@ def _marks(source: str) -> tuple[tuple[str, ...], frozenset[str]]:
 
 
 def _key(messages: Sequence[ChatMessage]) -> Any:
-    return tuple([tuple(message.items()) for message in messages])
+    return tuple([tuple(message.items()) if _is_flat(message) else repr(message) for message in messages])
+
+
+def _is_flat(message: ChatMessage) -> bool:
+    """Return whether a message is its content alone: one of the assistant's with more has thoughts or calls."""
+    return len(message) <= 2 or message["role"] != "assistant"
 
 
 def _keep(cache: dict[Any, T], key: Any, value: T) -> T:

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
     from opentelemetry.trace import Span, Tracer
 
+__all__ = ["SpanForwarder", "TRACE_FIELDS", "Tracing", "active", "from_environment", "use_exporter"]
+
+
 ENDPOINT_VARIABLES: Final = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 """OpenTelemetry's own variables. Setting one of them turns tracing on."""
 

@@ -10,6 +10,8 @@ from typing import Any, Literal
 from ludus.protocol.rewards import Reward
 from ludus.protocol.trajectory import StepRecord, Trajectory
 
+__all__ = ["Entry", "Image", "components", "entries", "reward_text"]
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:

@@ -12,6 +12,9 @@ from typing import Final
 from ludus.protocol.text import printable
 from ludus.protocol.trajectory import StepRecord
 
+__all__ = ["step_chips", "text_block"]
+
+
 POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 """The page's own content security policy: nothing in it may run or be fetched."""
 SHOWN_TEXT: Final = 8_000

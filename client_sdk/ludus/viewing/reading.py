@@ -18,6 +18,9 @@ from pydantic import ValidationError
 
 from ludus.protocol.trajectory import Trajectory, describe_invalid_line
 
+__all__ = ["BrokenLine", "ViewedEpisode", "read_line"]
+
+
 LONGEST_LINE: Final = 64 * 1024 * 1024
 """Longer lines, in bytes, are reported as broken."""
 

@@ -18,10 +18,10 @@ from typing import Any, Final, Literal, cast
 
 from ludus.client import Policy, RandomPolicy, rollout_all
 from ludus.client.policies.base import Conversation, PolicyResult
-from ludus.formats.tasks import Mode
 from ludus.generation.candidates import Candidate, Rejected, Rejection
 from ludus.generation.model import BudgetSpent, Message, Reply, Writer
 from ludus.generation.propose import ask_all, quoted
+from ludus.generation.task_folder import Mode
 from ludus.protocol.actions import Answer, Call
 from ludus.protocol.content import TextBlock
 from ludus.protocol.episodes import StepResult

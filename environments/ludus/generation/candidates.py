@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, get_args
 
-from ludus.formats.tasks import Calibrated
+from ludus.generation.task_folder import Calibrated
 from ludus.protocol.tasks import Task
 
 Reason = Literal[

@@ -6,9 +6,9 @@ import asyncio
 import random
 from collections.abc import Sequence
 
-from ludus.formats.tasks import Mode
 from ludus.generation.candidates import Candidate, Rejected, Rejection
 from ludus.generation.model import BudgetSpent
+from ludus.generation.task_folder import Mode
 from ludus.protocol.errors import InvalidParams
 from ludus.protocol.tasks import Task
 from ludus.server.authoring.generation import require

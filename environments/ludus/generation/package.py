@@ -20,7 +20,6 @@ from typing import Any, Final
 from pydantic import BaseModel, ConfigDict
 
 from ludus.evaluation.config import ModelSpec
-from ludus.formats.tasks import replace_private
 from ludus.generation.boxed import PackageCalibration, calibrate_package, judge_package
 from ludus.generation.journal import Journal
 from ludus.generation.model import (
@@ -35,6 +34,7 @@ from ludus.generation.model import (
     output_option,
 )
 from ludus.generation.report import Spending, spending_of
+from ludus.generation.task_folder import replace_private
 from ludus.generation.tasks import Calibration
 from ludus.protocol.errors import InvalidParams, LudusError
 from ludus.sandbox import find_provider

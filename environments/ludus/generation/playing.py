@@ -16,8 +16,8 @@ from ludus.client import Harness, Policy, RandomPolicy, RemoteEnvironment, conne
 from ludus.client.policies.base import policy_name
 from ludus.client.summary import SUCCESS_TOLERANCE
 from ludus.evaluation.playing import without_conversation
-from ludus.formats.tasks import Calibrated, Manifest, Provenance, TaskRecord, portable, write_tasks
 from ludus.generation.candidates import Candidate, Rejection
+from ludus.generation.task_folder import Calibrated, Manifest, Provenance, TaskRecord, portable, write_tasks
 from ludus.protocol.episodes import SplitType
 from ludus.protocol.errors import InfrastructureFailed, Unsupported
 from ludus.protocol.text import truncate

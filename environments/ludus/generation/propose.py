@@ -9,9 +9,9 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from ludus.formats.tasks import Calibrated, Mode, Provenance
 from ludus.generation.candidates import Candidate, Reason, Rejected, Rejection
 from ludus.generation.model import FATAL, BudgetSpent, Message, Reply, Writer
+from ludus.generation.task_folder import Calibrated, Mode, Provenance
 from ludus.protocol.errors import LudusError
 from ludus.protocol.tasks import Task
 from ludus.protocol.text import truncate

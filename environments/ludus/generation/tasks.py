@@ -14,8 +14,6 @@ from typing import Any, Final, Protocol
 from pydantic import BaseModel, ConfigDict
 
 from ludus.evaluation.config import ModelSpec
-from ludus.formats.tasks import Calibrated, Manifest, Mode, portable, replace_private, write_tasks
-from ludus.formats.tasks import TaskRecord as Row
 from ludus.generation.candidates import Candidate, Kept, Reason, Rejected, Rejection, content_digest
 from ludus.generation.duplicates import Duplicates, known_tasks
 from ludus.generation.journal import Journal
@@ -23,6 +21,8 @@ from ludus.generation.model import Budget, BudgetSpent, MeteredPolicy, Writer, c
 from ludus.generation.playing import VALIDATED, Band, Judge, judged_kind
 from ludus.generation.propose import provenance_of
 from ludus.generation.report import RunReport, counts_of, examples_of, figures_of, spending_of
+from ludus.generation.task_folder import Calibrated, Manifest, Mode, portable, replace_private, write_tasks
+from ludus.generation.task_folder import TaskRecord as Row
 from ludus.protocol.episodes import SplitType
 from ludus.protocol.errors import InvalidParams
 from ludus.protocol.tasks import Task

@@ -30,10 +30,10 @@ from typing import Any, Final, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from ludus.formats.tasks import Mode
 from ludus.generation.candidates import Candidate, Rejected
 from ludus.generation.model import BudgetSpent
 from ludus.generation.propose import candidate_of
+from ludus.generation.task_folder import Mode
 from ludus.protocol.errors import InvalidParams
 from ludus.protocol.messages import describe_invalid
 from ludus.protocol.tasks import Task

@@ -12,6 +12,9 @@ from typing import Any, Final
 
 from ludus.protocol.errors import EnvironmentNotFound, LudusError, TaskNotFound
 
+__all__ = ["LocalEnvironments", "source_of"]
+
+
 GROUP: Final = "ludus.environments"
 
 _BARE_ADDRESS: Final = re.compile(r"[\w.-]+:\d+(/.*)?")

@@ -12,6 +12,8 @@ from ludus.protocol.episodes import StepResult
 from ludus.protocol.errors import Unsupported
 from ludus.validation.local_environments import LocalEnvironments
 
+__all__ = ["OraclePolicy"]
+
 
 class _OwnPolicy:
     """A policy that a method of the environment's class plays.

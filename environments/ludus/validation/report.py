@@ -12,8 +12,8 @@ from typing import Any, ClassVar, Final, get_args
 from ludus import checks
 from ludus.checks import NotApplicable, Status
 from ludus.client import connect
-from ludus.client._connect import WireName
 from ludus.client.client import Client
+from ludus.client.connecting import WireName
 from ludus.client.environment import RemoteEnvironment
 from ludus.protocol.errors import AuthoringError, EnvironmentNotFound, Unsupported
 from ludus.validation import (

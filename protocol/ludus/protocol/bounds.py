@@ -22,6 +22,9 @@ from pydantic_core import ErrorDetails
 from ludus.protocol.errors import PayloadTooLarge
 from ludus.protocol.text import truncate
 
+__all__ = ["check_json"]
+
+
 MAX_BODY_VALUES: Final = 100_000
 """The most JSON values in one request body."""
 

@@ -11,6 +11,8 @@ from pydantic import Field, field_validator
 
 from ludus.protocol.model import WireModel
 
+__all__ = ["Content", "ImageBlock", "Message", "TextBlock", "text_of"]
+
 
 class TextBlock(WireModel):
     """Plain text."""

@@ -12,6 +12,9 @@ from ludus.protocol.lifecycle import EndReason, EpisodeStatus, is_terminated, is
 from ludus.protocol.model import WireModel
 from ludus.protocol.rewards import Reward, RewardEntry
 
+__all__ = ["EnvironmentInfo", "EpisodeInfo", "SplitInfo", "SplitType", "StepResult", "TaskRow", "ToolSpec"]
+
+
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 """A name or an id."""
 

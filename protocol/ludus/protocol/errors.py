@@ -57,6 +57,40 @@ from ludus.protocol.integers import Integer
 from ludus.protocol.model import WireModel
 from ludus.protocol.text import replace_surrogates
 
+__all__ = [
+    "AuthoringError",
+    "CapabilityRefused",
+    "CapacityError",
+    "Conflict",
+    "ConnectionFailed",
+    "DeadlineExceeded",
+    "EnvironmentFailed",
+    "EnvironmentNotFound",
+    "EpisodeFailed",
+    "EveryAttemptFailed",
+    "Forbidden",
+    "InfrastructureFailed",
+    "InternalError",
+    "InvalidParams",
+    "InvalidRequest",
+    "LudusError",
+    "MethodNotFound",
+    "NotFound",
+    "ParseError",
+    "PayloadTooLarge",
+    "PeerNotUsable",
+    "ProtocolViolation",
+    "RequestError",
+    "ServerError",
+    "ShuttingDown",
+    "SplitNotFound",
+    "TransportError",
+    "Unauthenticated",
+    "Unsupported",
+    "from_wire",
+    "to_wire",
+]
+
 
 class ErrorObject(WireModel):
     """JSON-RPC's error object, with `data` typed."""

@@ -20,6 +20,9 @@ from ludus.protocol.errors import ParseError
 from ludus.protocol.messages import describe_invalid
 from ludus.protocol.text import truncate
 
+__all__ = ["Cell", "Estimate", "EvaluationResults", "Interval", "Model", "TaskFigures"]
+
+
 EVALUATION_FORMAT: Final = "ludus.evaluation/0.1"
 
 Name = Annotated[str, Field(min_length=1, max_length=300)]

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+__all__ = ["CHANNEL_PATH", "CONTROL_PATH", "EXTENSION_ID", "RESERVED_TOOL_NAMES"]
+
+
 EXTENSION_ID: Final = "dev.ludus/episodes"
 """The MCP extension identifier (SEP-2133). A breaking change gets a new identifier, never a new meaning."""
 

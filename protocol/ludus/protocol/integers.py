@@ -6,6 +6,9 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
+__all__ = ["LARGEST_INTEGER", "Ordinal", "Whole"]
+
+
 LARGEST_INTEGER: Final = 2**53 - 1
 """The greatest integer on the wire. Readers that hold numbers as doubles (JavaScript, jq, Lua) change greater ones; see
 RFC 8259, section 6."""

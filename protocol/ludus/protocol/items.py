@@ -18,6 +18,9 @@ from ludus.protocol.content import Content, ImageBlock, Message, TextBlock
 from ludus.protocol.errors import ParseError
 from ludus.protocol.text import replace_surrogates
 
+__all__ = ["Item", "OutputItem", "data_url", "parse_arguments", "text_message", "to_json"]
+
+
 _encode: Final = json.JSONEncoder(ensure_ascii=False).encode
 _encode_strictly: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
 """Made once, because `json.dumps` makes an encoder for each call that has options."""

@@ -7,6 +7,8 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
+__all__ = ["EndReason", "is_terminated", "is_truncated"]
+
 
 class EpisodeStatus(StrEnum):
     """The status of an episode. An episode has none until its setup has succeeded."""

@@ -8,6 +8,9 @@ from typing import Any, Final
 
 from ludus.protocol.text import truncate
 
+__all__ = ["VALIDATION_NAMES", "describe_invalid", "did_you_mean"]
+
+
 VALIDATION_NAMES: Final = ("val", "valid", "dev", "eval", "evaluation")
 """Other names that people give a validation split."""
 

@@ -16,6 +16,9 @@ from ludus.protocol.identifiers import METHOD_PREFIX
 from ludus.protocol.model import WireModel
 from ludus.protocol.modules import METHOD_MODULES, Module
 
+__all__ = ["SPLIT_SCOPE_PREFIX", "Scope"]
+
+
 P = TypeVar("P", bound=WireModel)
 R = TypeVar("R", bound=WireModel)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 
+__all__ = ["WireModel"]
+
 
 class WireModel(BaseModel):
     """A frozen value that travels: JSON keys are camelCase (as in MCP), unknown keys are an error."""

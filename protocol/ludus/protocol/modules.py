@@ -11,6 +11,8 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
+__all__ = ["Module"]
+
 
 class Module(StrEnum):
     """The name of a module, as it appears in the settings."""

@@ -11,6 +11,8 @@ from pydantic import Field
 from ludus.protocol.integers import Ordinal, Whole
 from ludus.protocol.model import WireModel
 
+__all__ = ["Component", "Reward"]
+
 
 class Component(WireModel):
     """One named part of a reward."""

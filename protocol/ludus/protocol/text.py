@@ -20,6 +20,17 @@ from typing import Final, TypeVar
 
 from pydantic_core import to_json
 
+__all__ = [
+    "escape_controls",
+    "is_unicode",
+    "json_problem",
+    "plain_label",
+    "printable",
+    "replace_surrogates",
+    "split_lines",
+]
+
+
 T = TypeVar("T")
 
 REPLACEMENT: Final = "\N{REPLACEMENT CHARACTER}"

@@ -19,6 +19,9 @@ from ludus.protocol.messages import describe_invalid
 from ludus.protocol.rewards import Reward
 from ludus.protocol.text import truncate
 
+__all__ = ["Failure", "Stop", "Trajectory", "TurnRecord", "describe_invalid_line"]
+
+
 FailureKind = Literal["environment", "infrastructure", "policy"]
 """The part that broke: the environment's own code; the infrastructure; the policy's own code."""
 

@@ -10,6 +10,9 @@ from __future__ import annotations
 import re
 from typing import Final
 
+__all__ = ["worker_of_capability"]
+
+
 WORKER_PATTERN: Final = r"[a-z0-9]{1,16}"
 """A regular expression for worker ids."""
 

@@ -1,22 +1,21 @@
 """The hub: a registry of environment packages, and a package index that pip, uv and twine use unchanged.
 
-    settings.py      where the hub listens, where its data lies, its limits; settings_file.py is the operator's
-                     file of them, toml_settings.py reads such files
+    core/            files by their SHA-256 digest, in a folder or a bucket; rates; the hub's key; other processes
     database/        the tables, their migrations, connections
-    blobs.py         files by their SHA-256 digest; object_store.py keeps them in a bucket, downloads.py
-                     answers with them, uploads.py receives them
-    registry/        names, wheels, publishing, the catalog, and who sees what in it
-    people/          accounts, organizations, tokens, sessions, OpenID, rates, the audit log
-    index/           the simple repository API and the legacy upload API
-    api.py           the JSON API under /api/v1
-    discovery/       what MCP clients find: AI catalog, server cards, the registry's API
+    settings/        the settings of each part; file.py reads the operator's file of them
+    access/          who asks, what names are allowed, and who sees or changes what
+    people/          accounts, organizations, tokens, sessions, OpenID, the audit log
+    registry/        wheels, publishing, the catalog of packages
+    blocking/        wheels that an administrator has blocked
+    parts/           the stores that all of the following share
     endpoints/       published environments that run at /e/OWNER/NAME
+    api/             the JSON API under /api/v1; index/ is the simple repository API and the legacy upload API
+    discovery/       what MCP clients find: AI catalog, server cards, the registry's API
     results/         reported and played runs, boards, receipts
-    verified/        runs that the hub plays itself, with a harness in a sandbox
-    site/            the pages; rollout_index.py: where the episodes of a file of trajectories begin
-    seed.py          the built-in library, which a new hub has
-    operation/       backup, restore, check; metrics.py and request_times.py
-    app.py           the application; serve.py runs it, command.py is `ludus hub`, options.py its shared options
+    site/            the pages
+    operation/       backup, restore, check
+    app.py           builds all parts, in order; metrics.py observes them, seed.py publishes the built-in library
+    serve.py         runs the application; commands/ is `ludus hub`
 
 Needs the extra `hub`.
 """
@@ -29,17 +28,17 @@ from ludus.common.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from ludus.hub.app import create_hub
-    from ludus.hub.hub import Hub
-    from ludus.hub.registry.catalog import Registry, VersionRecord
-    from ludus.hub.settings import HubLimits, HubSettings
+    from ludus.hub.parts.hub import Hub
+    from ludus.hub.registry.catalog import PackageCatalog, VersionRecord
+    from ludus.hub.settings.hub import HubLimits, HubSettings
 
-__all__ = ["Hub", "HubLimits", "HubSettings", "Registry", "VersionRecord", "create_hub"]
+__all__ = ["Hub", "HubLimits", "HubSettings", "PackageCatalog", "VersionRecord", "create_hub"]
 
 _MODULES: Final = {
     "ludus.hub.app": "create_hub",
-    "ludus.hub.hub": "Hub",
-    "ludus.hub.registry.catalog": "Registry VersionRecord",
-    "ludus.hub.settings": "HubLimits HubSettings",
+    "ludus.hub.parts.hub": "Hub",
+    "ludus.hub.registry.catalog": "PackageCatalog VersionRecord",
+    "ludus.hub.settings.hub": "HubLimits HubSettings",
 }
 """The modules that define the public names, which are imported at first use."""
 

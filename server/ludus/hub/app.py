@@ -1,16 +1,15 @@
 """The application of a hub.
 
-`create_hub` puts together the JSON API, the package index, health and metrics, and then what the modules of `PARTS`
-add. Such a module has a function `mount(app: FastAPI, hub: Hub) -> None`, and is left out where it does not exist.
+`create_hub` builds its parts in one order, and each gets those before it that it uses: the stores that all share, the
+JSON API and the package index, discovery, endpoints, results, and the site. `parts_of(app)` returns them.
 """
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import logging
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from fastapi import FastAPI, Request
@@ -22,20 +21,21 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ludus.common.distribution import installed_version
-from ludus.hub import api
-from ludus.hub.blocking import api as blocking_api
+from ludus.hub.api import accounts, blocking, device_sign_ins, organizations, packages
+from ludus.hub.core.error_answers import error_response
+from ludus.hub.core.peers import PREFIX
 from ludus.hub.discovery.paths import any_page_may_read
+from ludus.hub.discovery.routes import mount_discovery
 from ludus.hub.endpoints.answers import SANDBOXED
-from ludus.hub.endpoints.hosts import path_of_host
-from ludus.hub.error_answers import error_response
-from ludus.hub.hub import Hub
+from ludus.hub.endpoints.hosts import PlayAddress, own_endpoint, path_of_host
+from ludus.hub.endpoints.mounting import EndpointParts, mount_endpoints
 from ludus.hub.index import simple, upload
 from ludus.hub.metrics import HubMetrics, Observer
-from ludus.hub.peers import PREFIX
-from ludus.hub.people import api as people_api
-from ludus.hub.people import device_api, organizations_api
+from ludus.hub.parts.hub import Hub
 from ludus.hub.people.authenticator import read_tokens
-from ludus.hub.settings import HubSettings
+from ludus.hub.results.mounting import ResultParts, mount_results
+from ludus.hub.settings.hub import HubSettings
+from ludus.hub.site.mounting import mount_site
 from ludus.protocol.errors import (
     Forbidden,
     InternalError,
@@ -48,11 +48,6 @@ from ludus.protocol.errors import (
 from ludus.protocol.messages import describe_invalid
 from ludus.server.auth import TokenStore
 
-PARTS: Final = (
-    "ludus.hub.discovery", "ludus.hub.endpoints", "ludus.hub.results", "ludus.hub.verified", "ludus.hub.site",
-)  # fmt: skip
-"""Modules that add to the application, in this order."""
-
 _DEFAULTS: Final = ((b"cache-control", b"no-store"), tuple(part.encode() for part in SANDBOXED))
 
 _log = logging.getLogger("ludus.hub")
@@ -64,12 +59,31 @@ class Health(BaseModel):
     status: Literal["ok"] = "ok"
 
 
-def create_hub(settings: HubSettings | None = None, tokens: TokenStore | None = None) -> FastAPI:
-    """Return the application of a hub. Its state has the parts as `app.state.hub`.
+@dataclass(frozen=True, slots=True)
+class HubParts:
+    """The parts of a running hub."""
+
+    hub: Hub
+    """The stores that all parts share."""
+    endpoints: EndpointParts
+    results: ResultParts
+
+
+def parts_of(app: FastAPI) -> HubParts:
+    """Return the parts of the hub that an application of `create_hub` serves."""
+    parts: HubParts = app.state.parts
+    return parts
+
+
+def create_hub(
+    settings: HubSettings | None = None, tokens: TokenStore | None = None, play_address: PlayAddress = own_endpoint
+) -> FastAPI:
+    """Return the application of a hub; `parts_of` returns its parts.
 
     Args:
         settings: the settings; by default those of a hub on loopback.
         tokens: the operator's tokens; by default those that the settings and the environment variables name.
+        play_address: where versions run; by default at the hub's own endpoints.
 
     Raises:
         AuthoringError: others can reach the hub and it has no accounts and no tokens, or the token file cannot be used.
@@ -81,38 +95,38 @@ def create_hub(settings: HubSettings | None = None, tokens: TokenStore | None = 
         title="Ludus hub",
         summary="A registry of reinforcement-learning environments.",
         version=installed_version(),
-        lifespan=_lifespan,
+        lifespan=_lifespan(hub),
         redoc_url=None,
         docs_url=None,  # that page loads its program from a content-delivery network
         openapi_url="/api/openapi.json",
         # FastAPI's spans hold raw paths, and a play path is a credential. `ludus.hub.metrics` uses routes.
         telemetry={"tracing": False, "metrics": False, "logs": False, "operation_spans": False},
     )
-    app.state.hub = hub
-    app.include_router(api.router(hub))
-    app.include_router(people_api.router(hub))
-    app.include_router(device_api.router(hub))
-    app.include_router(organizations_api.router(hub))
-    app.include_router(blocking_api.router(hub))
-    app.include_router(simple.router(hub))
-    app.include_router(upload.router(hub))
+    for module in (packages, accounts, device_sign_ins, organizations, blocking, simple, upload):
+        app.include_router(module.router(hub))
     _add_operation(app, hub)
-    _add_errors(app)
-    for part in PARTS:
-        if importlib.util.find_spec(part) is not None:
-            importlib.import_module(part).mount(app, hub)
+    _add_errors(app, hub)
+    # Routes of discovery lie below `/e/`, which endpoints match whole, and pages of the site match nearly every path.
+    mount_discovery(app, hub)
+    endpoints = mount_endpoints(app, hub)
+    results = mount_results(app, hub, play_address)
+    mount_site(app, hub, results, play_address)
+    app.state.parts = HubParts(hub, endpoints, results)
     app.add_middleware(HubGuard, hub=hub)
     app.add_middleware(Observer, hub=hub, routes=app)
     return app
 
 
-@asynccontextmanager
-async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
-    try:
-        await app.state.hub.begin()
-        yield
-    finally:
-        await app.state.hub.close()
+def _lifespan(hub: Hub) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
+    @asynccontextmanager
+    async def running(app: FastAPI) -> AsyncIterator[None]:
+        try:
+            await hub.begin()
+            yield
+        finally:
+            await hub.close()
+
+    return running
 
 
 def _add_operation(app: FastAPI, hub: Hub) -> None:
@@ -132,10 +146,10 @@ def _add_operation(app: FastAPI, hub: Hub) -> None:
 # ── errors ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _add_errors(app: FastAPI) -> None:
+def _add_errors(app: FastAPI, hub: Hub) -> None:
     async def known(request: Request, error: Exception) -> Response:
         assert isinstance(error, LudusError)
-        app.state.hub.counts[f"refused:{type(error).__name__}"] += 1
+        hub.counts[f"refused:{type(error).__name__}"] += 1
         if error.http_status >= 500:
             _log.error("%s %s failed: %s", request.method, request.url.path, error.message)
         return error_response(error)

@@ -24,11 +24,11 @@ from starlette.applications import Starlette
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from ludus.hub.access.visibility import PUBLIC
+from ludus.hub.core.peers import PREFIX
+from ludus.hub.core.request_times import REQUEST_SECONDS, Times
 from ludus.hub.database.tables import Package, Version
-from ludus.hub.hub import Hub
-from ludus.hub.peers import PREFIX
-from ludus.hub.registry.visibility import PUBLIC
-from ludus.hub.request_times import REQUEST_SECONDS, Times
+from ludus.hub.parts.hub import Hub
 from ludus.telemetry.tracing import TRACE_FIELDS, Tracing, from_environment
 
 OTHER: Final = "other"

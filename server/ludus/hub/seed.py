@@ -13,22 +13,20 @@ import hashlib
 import io
 import logging
 import math
-import os
 import textwrap
 import zipfile
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from ludus.common.distribution import DISTRIBUTION, installed_version
+from ludus.hub.access.viewers import BUILT_IN, Viewer
+from ludus.hub.core.hub_key import KEY_FILE, hub_key
 from ludus.hub.endpoints.sandboxes import SHARE
-from ludus.hub.endpoints.settings import MEGABYTE, EndpointLimits
-from ludus.hub.hub import Hub
-from ludus.hub.people.viewers import BUILT_IN, Viewer
+from ludus.hub.parts.hub import Hub
 from ludus.hub.registry.publishing import Upload
+from ludus.hub.settings.endpoints import MEGABYTE, EndpointLimits
 from ludus.protocol.errors import LudusError
 from ludus.registry.types.errors import PackageNotFound
 from ludus.registry.types.packages import DESCRIPTION_LENGTH, EnvironmentEntry, Manifest, Resources, Statement
@@ -72,9 +70,6 @@ LIBRARY: Final = {
 SANDBOXES: Final = 2
 """How many sandboxes at one time the endpoint of a built-in environment has room for everywhere."""
 
-KEY_FILE: Final = "hub-key.pem"
-"""The hub's own key in the data folder."""
-
 _log = logging.getLogger("ludus.hub")
 _TIME: Final = (2020, 1, 1, 0, 0, 0)
 
@@ -100,27 +95,6 @@ def seed(hub: Hub) -> list[str]:
         else:
             added.append(package)
     return added
-
-
-def hub_key(path: Path) -> Ed25519PrivateKey:
-    """Return the hub's own key, and make it when there is none."""
-    with contextlib.suppress(FileExistsError):
-        made = Ed25519PrivateKey.generate().private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
-        draft = path.with_name(f"{path.name}.{os.getpid()}")
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(made)
-            file.flush()
-            os.fsync(file.fileno())
-        try:
-            os.link(draft, path)
-        finally:
-            draft.unlink()
-    key = serialization.load_pem_private_key(path.read_bytes(), None)
-    assert isinstance(key, Ed25519PrivateKey)
-    return key
 
 
 def publish_built_in(hub: Hub, name: str, tags: tuple[str, ...], version: str, key: Ed25519PrivateKey) -> None:

@@ -14,10 +14,10 @@ from collections.abc import Callable, Generator
 import uvicorn
 from fastapi import FastAPI
 
-from ludus.hub.app import create_hub
+from ludus.hub.app import create_hub, parts_of
 from ludus.hub.endpoints.upgrades import channels_of
 from ludus.hub.seed import seed
-from ludus.hub.settings import HubSettings
+from ludus.hub.settings.hub import HubSettings
 from ludus.server.serving.serve import HEADERS, listen
 from ludus.server.web import logs
 from ludus.server.web.http_protocol import BoundedHttpProtocol, run_timeout_sweeper
@@ -43,7 +43,7 @@ class HubServer(uvicorn.Server):
                 host=settings.host,
                 port=settings.port,
                 http=BoundedHttpProtocol,
-                ws=channels_of(app.state.channels),
+                ws=channels_of(parts_of(app).endpoints.channels),
                 lifespan="on",
                 log_config=None,
                 access_log=False,
@@ -54,7 +54,6 @@ class HubServer(uvicorn.Server):
             )
         )
         self._host = settings.host
-        self._hub = app.state.hub
         self._patience = settings.limits.upload_seconds
         """How long a request may take to arrive."""
         self._on_start = on_start
@@ -68,9 +67,7 @@ class HubServer(uvicorn.Server):
         self._sweeper = asyncio.create_task(run_timeout_sweeper(self.server_state.connections, self._patience))
         port = self.servers[0].sockets[0].getsockname()[1]
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self._host, self._host)
-        address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
-        await self._hub.listening(address)
-        self._on_start(address)
+        self._on_start(f"http://{f'[{host}]' if ':' in host else host}:{port}")
 
     async def shutdown(self, sockets: object = None) -> None:
         """Let running requests end, and leave the application."""
@@ -100,11 +97,11 @@ def run(settings: HubSettings, log_format: logs.LogFormat = "console", log_level
     logs.configure(log_format, log_level)
     app = create_hub(settings)
     if settings.seed:
-        seed(app.state.hub)
+        seed(parts_of(app).hub)
     listen(settings.host, settings.port).close()
 
     def announce(url: str) -> None:
-        hub = app.state.hub
+        hub = parts_of(app).hub
         mode = "accounts or tokens required to publish"
         if hub.authenticator.is_open:
             mode = "open: no accounts, this machine only"

@@ -23,6 +23,9 @@ from ludus.sandbox.process_link import ProcessLink
 if TYPE_CHECKING:
     from ludus.sandbox.core.terminal import Terminal
 
+__all__ = ["RunnerBox"]
+
+
 _OVERTIME_SECONDS: Final = 2.0
 """How long after a command's time limit the server ends the sandbox, if the program inside did not end the command."""
 _FILE_SECONDS: Final = 60.0

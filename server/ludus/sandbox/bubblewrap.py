@@ -31,6 +31,9 @@ from ludus.sandbox.core.stale import kill_stale_processes
 from ludus.sandbox.network import netns_listener
 from ludus.sandbox.pool import PooledProvider, check_shown, unused_user
 
+__all__ = ["Bubblewrap"]
+
+
 HOME: Final = "/box"
 _OTHERWISE: Final = (
     "or choose another sandbox in the environment's settings: `docker` if an engine runs, `unsafe-local` for code "

@@ -16,6 +16,9 @@ from typing import Any, Final
 
 from ludus.sandbox.core.stale import OWNER, is_alive
 
+__all__ = ["Group", "Groups"]
+
+
 _ROOT: Final = Path("/sys/fs/cgroup")
 _NEEDED: Final = ("memory", "pids")
 _TIME: Final = "cpuacct"

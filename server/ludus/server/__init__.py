@@ -33,6 +33,14 @@ try:
     from ludus.server.authoring.environment import Environment, Toolset
     from ludus.server.authoring.generation import HeldOutTask
     from ludus.server.authoring.noise import Noise
+    from ludus.server.authoring.partition import digest, draw_in_split, split_of
+    from ludus.server.authoring.procedural import (
+        DIFFICULTIES,
+        Difficulty,
+        ProceduralEnvironment,
+        TaskDraw,
+        fresh_tests,
+    )
     from ludus.server.authoring.results import Result
     from ludus.server.authoring.seats import Match, SeatedEnvironment
     from ludus.server.authoring.splits import Split
@@ -126,7 +134,9 @@ __all__ = [
     "Checklist",
     "ChecklistError",
     "Component",
+    "DIFFICULTIES",
     "DatabaseState",
+    "Difficulty",
     "EachStep",
     "Efficiency",
     "Endpoint",
@@ -164,6 +174,7 @@ __all__ = [
     "Penalty",
     "Price",
     "Private",
+    "ProceduralEnvironment",
     "ProgramTest",
     "ProgramTests",
     "ReferenceJudge",
@@ -183,6 +194,7 @@ __all__ = [
     "TakenStep",
     "TakenTurn",
     "Task",
+    "TaskDraw",
     "TextBlock",
     "ToolCalled",
     "ToolError",
@@ -196,12 +208,16 @@ __all__ = [
     "call_function",
     "check",
     "connect_mcp",
+    "digest",
+    "draw_in_split",
     "final_answer",
+    "fresh_tests",
     "judged_by",
     "lint_checklist",
     "load_checklist",
     "metric",
     "reward",
+    "split_of",
     "stated_answers",
     "text_of",
     "tool",

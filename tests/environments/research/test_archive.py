@@ -5,15 +5,14 @@ from __future__ import annotations
 import pytest
 from research_reader import values, year_in
 
-from ludus.environments._partition import SECRET_VARIABLE
+from ludus.environments.research import Research
 from ludus.environments.research.archive import REPORTED, Archive, archive_of, open_library
 from ludus.environments.research.briefs import LEVELS, brief_of
 from ludus.environments.research.columns import form_of, label_of, value_shown
-from ludus.environments.research.environment import ResearchTask, make_task, sheet_of
-from ludus.environments.search.questions import DIFFICULTIES, Difficulty
+from ludus.environments.research.environment import sheet_of
 from ludus.environments.search.world import RELATIONS, World
-from ludus.environments.search.world.library import world_name
 from ludus.environments.search.world.schema import OF_KIND
+from ludus.server import DIFFICULTIES, Difficulty
 
 
 def suite_of(share: int) -> list[pytest.MarkDecorator]:
@@ -99,7 +98,7 @@ def test_later_reports_and_earlier_ones_contradict_articles_and_some_add_to_them
 def test_each_brief_has_its_levels_size_and_something_that_no_page_states(difficulty: Difficulty) -> None:
     level = LEVELS[difficulty]
     for index in range(30):
-        sheet = sheet_of(make_task("validation", (difficulty,), index))
+        sheet = sheet_of(Research.load_task("validation", index, (difficulty,)))
         assert level.subjects[0] <= len(sheet.titles) <= level.subjects[1]
         assert len(set(sheet.labels)) == sum(level.columns)
         assert len(sheet.answers) == level.questions
@@ -111,7 +110,7 @@ def test_each_brief_has_its_levels_size_and_something_that_no_page_states(diffic
 @each_difficulty
 def test_no_column_has_one_value_for_more_than_half_of_the_subjects(difficulty: Difficulty) -> None:
     for index in range(30):
-        sheet = sheet_of(make_task("validation", (difficulty,), index))
+        sheet = sheet_of(Research.load_task("validation", index, (difficulty,)))
         for column in range(len(sheet.labels)):
             found = [row[column].value for row in sheet.cells]
             assert max(map(found.count, found)) <= len(found) / 2
@@ -129,20 +128,6 @@ def test_hard_briefs_describe_their_subjects_and_have_chains_of_three() -> None:
         assert max(map(len, brief.columns)) == 3
         titles = [archive_of("train-0").graph.entities[one].title for one in brief.subjects]
         assert not any(title in brief.scope for title in titles)
-
-
-def test_fresh_test_tasks_differ_and_have_ids_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    def drawn() -> tuple[ResearchTask, str]:
-        task = make_task("test", ("easy",), 4)
-        return task, sheet_of(task).brief.scope
-
-    tasks = [drawn()]
-    for secret in ("first secret of twenty", "second secret of twenty"):
-        monkeypatch.setenv(SECRET_VARIABLE, secret)
-        tasks.append(drawn())
-        assert make_task("train", ("easy",), 4).id == "train-4"
-        assert "secret" not in f"{tasks[-1][0].id}{world_name('test', 0)}"
-    assert len({task.id for task, _ in tasks}) == len({scope for _, scope in tasks}) == 3
 
 
 def test_every_relation_has_a_name_of_its_own_among_those_of_its_kind() -> None:

@@ -20,15 +20,14 @@ from ludus.environments.research import Research
 from ludus.environments.research.archive import Archive
 from ludus.environments.research.checklist import WEIGHTS, Grading
 from ludus.environments.research.columns import MISSING, Cell
-from ludus.environments.research.environment import make_task, sheet_of
+from ludus.environments.research.environment import sheet_of
 from ludus.environments.research.prompt import prompt_of
 from ludus.environments.research.report import LINES, LONGEST, Unreadable, form_problems, in_order, read_report
 from ludus.environments.research.sheet import Sheet
 from ludus.environments.research.writer import Draft, cited, finding, perfect, title_of
-from ludus.environments.search.questions import DIFFICULTIES, Difficulty
 from ludus.protocol import Reward, StepResult, text_of
 from ludus.protocol import episodes as e
-from ludus.server import EpisodeHost
+from ludus.server import DIFFICULTIES, Difficulty, EpisodeHost
 from ludus.server.auth.principal import Principal
 from ludus.server.rewards.judges import Endpoint
 
@@ -38,7 +37,7 @@ each_difficulty = pytest.mark.parametrize("difficulty", DIFFICULTIES)
 @lru_cache(maxsize=256)
 def sheet_at(difficulty: Difficulty, index: int) -> Sheet:
     """The sheet of a validation task."""
-    return sheet_of(make_task("validation", (difficulty,), index))
+    return sheet_of(Research.load_task("validation", index, (difficulty,)))
 
 
 @lru_cache(maxsize=4)

@@ -10,18 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from search_brute_force import BruteForce, Unanswerable
 
-from ludus.environments.search.questions import (
-    DIFFICULTIES,
-    FAMILIES,
-    HOPS,
-    Difficulty,
-    Question,
-    QuestionMaker,
-    questions_of,
-    reduced,
-)
+from ludus.environments.search.questions import FAMILIES, HOPS, Question, QuestionMaker, questions_of, reduced
 from ludus.environments.search.world import Graph, Layout, graph_of, layout_of
 from ludus.environments.search.world.pages import date_text
+from ludus.server import DIFFICULTIES, Difficulty
 
 WORLDS = ("train-0", "validation-1", "test-2")
 each_world = pytest.mark.parametrize("world", WORLDS)

@@ -10,15 +10,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ludus.environments._partition import SECRET_VARIABLE, SPLITS, SplitName
 from ludus.environments.search.world import RELATIONS, World, graph_of, open_world
 from ludus.environments.search.world.graph import draw_graph
 from ludus.environments.search.world.index import Index, query_words, snippet
 from ludus.environments.search.world.layout import Layout
-from ludus.environments.search.world.library import Shelf, world_name
+from ludus.environments.search.world.library import Shelf
 from ludus.environments.search.world.names import belongs
 from ludus.environments.search.world.pages import link, value_text, write_pages
 from ludus.environments.search.world.schema import KINDS, PRESENT
+from ludus.server import TaskDraw, fresh_tests
+from ludus.server.authoring.partition import SPLITS, SplitType
+from ludus.server.authoring.procedural import SECRET_VARIABLE
 
 WORLDS = ("train-0", "validation-1", "test-2")
 each_world = pytest.mark.parametrize("world", WORLDS)
@@ -43,7 +45,7 @@ def invented(world: str) -> set[str]:
 
 @settings(max_examples=12, deadline=None)
 @given(split=st.sampled_from(SPLITS), number=st.integers(0, 10**9))
-def test_every_invented_name_belongs_to_the_split_of_its_world(split: SplitName, number: int) -> None:
+def test_every_invented_name_belongs_to_the_split_of_its_world(split: SplitType, number: int) -> None:
     assert all(belongs(word, split) for word in invented(f"{split}-{number}"))
 
 
@@ -56,7 +58,7 @@ def test_worlds_of_different_splits_share_no_name_and_no_page() -> None:
 def test_fresh_test_worlds_differ_and_belong_to_the_test_split(monkeypatch: pytest.MonkeyPatch) -> None:
     usual = invented("test-0")
     monkeypatch.setenv(SECRET_VARIABLE, "a secret of twenty characters")
-    name = world_name("test", 0)
+    name = f"{TaskDraw('test', (), fresh_tests('test')).prefix}-0"
     fresh = invented(name)
 
     assert name != "test-0"

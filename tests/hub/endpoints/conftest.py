@@ -13,16 +13,16 @@ import pytest
 from aiohttp import web
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from ludus.hub.app import create_hub
+from ludus.hub.access.viewers import Viewer
+from ludus.hub.app import create_hub, parts_of
 from ludus.hub.endpoints.mounting import FOLDER
 from ludus.hub.endpoints.pool import Endpoints
 from ludus.hub.endpoints.servers import ReleaseServer
-from ludus.hub.endpoints.settings import EndpointLimits, EndpointSettings
-from ludus.hub.people.viewers import Viewer
 from ludus.hub.registry.publishing import Upload
 from ludus.hub.seed import pack_wheel
 from ludus.hub.serve import HubServer
-from ludus.hub.settings import HubSettings
+from ludus.hub.settings.endpoints import EndpointLimits, EndpointSettings
+from ludus.hub.settings.hub import HubSettings
 from ludus.registry.types.packages import EnvironmentEntry, Manifest, Resources, Statement, WantedSecret
 from ludus.registry.types.signing import digest_of, sign, text_digest
 from ludus.server.auth import TokenStore
@@ -106,13 +106,13 @@ class EndpointHub:
     @property
     def endpoints(self) -> Endpoints:
         """Its endpoints."""
-        found: Endpoints = self.app.state.endpoints
+        found: Endpoints = parts_of(self.app).endpoints.pool
         return found
 
     async def start(self) -> None:
         """Serve from now on."""
         up: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self._server = HubServer(self.app, self.app.state.hub.settings, up.set_result)
+        self._server = HubServer(self.app, parts_of(self.app).hub.settings, up.set_result)
         self._serving = asyncio.get_running_loop().create_task(self._server.serve())
         self.url = await asyncio.wait_for(up, 60)
 
@@ -138,7 +138,7 @@ class EndpointHub:
         self, name: str, version: str, source: str, cls: str, signed: bool, requires: tuple[str, ...],
         secrets: tuple[str, ...], network: tuple[str, ...], resources: Resources,
     ) -> None:  # fmt: skip
-        hub = self.app.state.hub
+        hub = parts_of(self.app).hub
         source = source.format(version=version) if source is COUNTER else source
         filename, wheel = wheel_of(name, version, source, cls, requires)
         manifest = Manifest(

@@ -14,6 +14,7 @@ from waiting import wait_until
 
 from ludus.client import connect, text_of
 from ludus.client.agent_endpoint import open_agent_endpoint
+from ludus.hub.app import parts_of
 from ludus.protocol.errors import Forbidden, InfrastructureFailed, LudusError
 from ludus.registry.types.packages import EnvironmentEntry
 
@@ -74,7 +75,7 @@ async def test_a_call_that_runs_when_its_version_is_blocked_ends_unscored_with_t
 async def test_nothing_of_a_blocked_version_starts_again_until_the_block_is_undone(
     hub: Any, tools: Any, path: str
 ) -> None:
-    release_sha256 = await asyncio.to_thread(hub.app.state.hub.blocks.digest_of_version, "ada/counter", "1.0.0")
+    release_sha256 = await asyncio.to_thread(parts_of(hub.app).hub.blocks.digest_of_version, "ada/counter", "1.0.0")
     await blocked(hub, release_sha256)
     async with aiohttp.ClientSession() as session:
         for address in (hub.address(), hub.address(version="1.0.0")):

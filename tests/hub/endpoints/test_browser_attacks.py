@@ -11,6 +11,8 @@ import pytest
 from aiohttp import web
 from hostile_endpoint import answer, raw_path
 
+from ludus.hub.app import parts_of
+
 async_api: Any = pytest.importorskip("playwright.async_api", reason="needs playwright")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
@@ -167,7 +169,7 @@ async def test_pages_of_an_attacker_frame_embed_and_post_to_an_endpoint_in_vain(
     page.on("response", lambda got: statuses.append(got.status) if got.url == target else None)
     await page.goto(f"{attacker.url}/lure", wait_until="networkidle")
     assert set(statuses) == {403}
-    assert hostile.app.state.hub.counts["refused:Forbidden"] == LURES
+    assert parts_of(hostile.app).hub.counts["refused:Forbidden"] == LURES
     assert tools.server_processes() == []
     assert [path for path in attacker.asked if "stolen" in path] == []
 

@@ -14,14 +14,14 @@ from aiohttp import web
 
 from ludus.hub.blocking.store import Blocks
 from ludus.hub.blocking.watch import BlockWatch
+from ludus.hub.core.peers import Peers
 from ludus.hub.database.engine import Database, open_engine, sqlite_url
 from ludus.hub.endpoints import environments, pool
 from ludus.hub.endpoints.environments import Environments
 from ludus.hub.endpoints.errors import InstallRefused
 from ludus.hub.endpoints.pool import Endpoints
 from ludus.hub.endpoints.releases import Release
-from ludus.hub.endpoints.settings import EndpointLimits, EndpointSettings
-from ludus.hub.peers import Peers
+from ludus.hub.settings.endpoints import EndpointLimits, EndpointSettings
 from ludus.sandbox import find_provider
 
 pytestmark = pytest.mark.timeout(120)

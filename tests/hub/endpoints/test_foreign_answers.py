@@ -12,8 +12,8 @@ import pytest
 from hostile_endpoint import answer, raw_path
 
 from ludus.hub.endpoints.exchanges import AnswerReader
-from ludus.hub.endpoints.settings import EndpointSettings
-from ludus.hub.settings import HubSettings
+from ludus.hub.settings.endpoints import EndpointSettings
+from ludus.hub.settings.hub import HubSettings
 from ludus.server.web.http_heads import HEAD_BYTES
 
 SANDBOX = "default-src 'none'; sandbox"

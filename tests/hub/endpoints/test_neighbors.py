@@ -25,8 +25,8 @@ from proxy_processes import running_proxy
 
 from ludus.client import Client, connect, text_of
 from ludus.client.episode import Episode
+from ludus.hub.core.peers import FORWARDED
 from ludus.hub.endpoints.releases import process_of
-from ludus.hub.peers import FORWARDED
 from ludus.protocol.episodes import Outcome, ReportOutcomesParams, SplitInfo, StartParams
 from ludus.protocol.errors import InfrastructureFailed
 from ludus.protocol.methods import REPORT_OUTCOMES, START

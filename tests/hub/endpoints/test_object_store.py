@@ -9,7 +9,8 @@ import pytest
 from object_stores import ObjectStore
 
 from ludus.client import connect, text_of
-from ludus.hub.people.viewers import STRANGER
+from ludus.hub.access.viewers import STRANGER
+from ludus.hub.app import parts_of
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -38,7 +39,7 @@ async def test_an_endpoint_does_not_run_a_changed_wheel(
     bucket = object_store.new_bucket()
     hub = await start_hub(shared=False, blobs=bucket)
     await hub.publish()
-    digest = hub.app.state.hub.catalog_of(STRANGER).version("ada", "counter").sha256
+    digest = parts_of(hub.app).hub.catalog_of(STRANGER).version("ada", "counter").sha256
     object_store.change(bucket, digest, b"another wheel")
     async with httpx.AsyncClient() as web:
         answer = await web.get(hub.address() + "/health")

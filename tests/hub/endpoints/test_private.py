@@ -12,8 +12,9 @@ import aiohttp
 import pytest
 
 from ludus.client import connect
+from ludus.hub.access.viewers import ALL_SCOPES, Viewer
+from ludus.hub.app import parts_of
 from ludus.hub.endpoints import upgrades
-from ludus.hub.people.viewers import ALL_SCOPES, Viewer
 from ludus.protocol.errors import ConnectionFailed, InfrastructureFailed, LudusError, NotFound, PayloadTooLarge
 from ludus.protocol.identifiers import CHANNEL_SUBPROTOCOL
 from ludus.registry.types.organizations import Role
@@ -27,7 +28,7 @@ pytestmark = pytest.mark.timeout(180)
 
 def tokens_of(hub: Any, **scopes: list[HubScope]) -> dict[str, str]:
     """Create accounts, and return a token of each."""
-    people, found = hub.app.state.hub.people, {}
+    people, found = parts_of(hub.app).hub.people, {}
     for name, granted in scopes.items():
         person = people.accounts.create(name, PASSWORD, of_existing_owner=True)
         wanted = NewToken(name="test", scopes=tuple(granted), days=1)
@@ -41,7 +42,7 @@ async def private(start_hub: Any, monkeypatch: pytest.MonkeyPatch) -> tuple[Any,
     monkeypatch.setattr(upgrades, "CHECK_SECONDS", 0.05)
     hub = await start_hub()
     await hub.publish()
-    parts = hub.app.state.hub
+    parts = parts_of(hub.app).hub
     operator = Viewer.of_administrator("root")
     await asyncio.to_thread(parts.ownership.set_private, operator, "ada", "counter", private=True)
     await asyncio.to_thread(parts.ownership.add_reader, operator, "ada", "counter", "bob")
@@ -89,7 +90,7 @@ async def test_a_stranger_finds_nothing_and_a_reader_plays(private: tuple[Any, d
 @pytest.mark.suite("hub-endpoints")
 async def test_a_channel_ends_with_the_token_and_with_the_right_to_read(private: tuple[Any, dict[str, str]]) -> None:
     hub, tokens = private
-    parts = hub.app.state.hub
+    parts = parts_of(hub.app).hub
     root = Viewer.of_administrator("root")
     ends: dict[str, Callable[[], object]] = {
         "bob": lambda: parts.ownership.remove_reader(root, "ada", "counter", "bob"),
@@ -146,7 +147,7 @@ async def test_a_removed_member_loses_open_channels_and_a_demoted_one_its_test_s
 ) -> None:
     monkeypatch.setattr(upgrades, "CHECK_SECONDS", 0.05)
     hub = await start_hub()
-    parts = hub.app.state.hub
+    parts = parts_of(hub.app).hub
     organizations = parts.people.organizations
     run = [HubScope.RUN]
     tokens = await asyncio.to_thread(tokens_of, hub, eve=run, bob=run, carol=run)

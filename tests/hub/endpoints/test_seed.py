@@ -11,6 +11,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from ludus.client import connect, text_of
 from ludus.hub import seed
+from ludus.hub.app import parts_of
 from ludus.registry.types.packages import Resources
 from ludus.sandbox import Limits, SandboxSettings
 from ludus.server import Environment, Task, tool
@@ -83,7 +84,7 @@ def test_a_package_asks_for_the_memory_of_two_sandboxes(cls: type[Environment[An
 
 
 async def test_the_library_is_published_with_its_needs(start_hub: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    hub = (await start_hub()).app.state.hub
+    hub = parts_of((await start_hub()).app).hub
     monkeypatch.setattr(seed, "load_environment", lambda name: Counter)
     key = Ed25519PrivateKey.generate()
     await asyncio.to_thread(seed.publish_built_in, hub, "counter", ("code",), "1.0.0", key)

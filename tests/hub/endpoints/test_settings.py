@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ludus.hub.endpoints.passes import Passes, pass_of
-from ludus.hub.endpoints.settings import EndpointSettings, read_settings
+from ludus.hub.settings.endpoints import EndpointSettings, read_settings
 from ludus.protocol.errors import AuthoringError, Unauthenticated
 from ludus.server.auth.principal import Principal
 

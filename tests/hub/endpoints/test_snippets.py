@@ -18,7 +18,8 @@ from mcp import StdioServerParameters
 from mcp.client.stdio import stdio_client
 
 from ludus.client import ServerAddress
-from ludus.hub.people.viewers import STRANGER
+from ludus.hub.access.viewers import STRANGER
+from ludus.hub.app import parts_of
 from ludus.hub.site.recipes import place_of, recipes
 from ludus.hub.site.usage import snippets
 from ludus.integrations.trl import outcome_reward, rows
@@ -29,7 +30,7 @@ pytestmark = pytest.mark.timeout(120)
 
 def of(hub: Any, *, endpoint: bool = True) -> dict[str, str]:
     """The snippets of `ada/counter`, by title."""
-    record = hub.app.state.hub.catalog_of(STRANGER).version("ada", "counter")
+    record = parts_of(hub.app).hub.catalog_of(STRANGER).version("ada", "counter")
     file_url = f"{hub.url}/files/{record.sha256}/{record.filename}"
     return {one.title: one.code for one in snippets(record, hub.url, file_url, hub.address() if endpoint else None)}
 
@@ -110,7 +111,7 @@ async def test_the_trainer_reads_the_file(hub: Any, tmp_path: Path) -> None:
 
 @pytest.mark.suite("hub-endpoints")
 async def test_the_commands_of_other_trainers_write_the_tasks_of_the_endpoint(hub: Any, tmp_path: Path) -> None:
-    record = hub.app.state.hub.catalog_of(STRANGER).version("ada", "counter")
+    record = parts_of(hub.app).hub.catalog_of(STRANGER).version("ada", "counter")
     commands = [
         shlex.split(line)[1:]
         for recipe in recipes(place_of(record.environments[0], hub.address()))

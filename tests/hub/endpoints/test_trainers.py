@@ -14,8 +14,9 @@ import pytest
 from ors_seats import SitPeer, peer_seats
 from peer_clients import peer_variables, python_of
 
+from ludus.hub.access.viewers import STRANGER
+from ludus.hub.app import parts_of
 from ludus.hub.endpoints.hosts import host_address
-from ludus.hub.people.viewers import STRANGER
 from ludus.hub.site.usage import snippets
 from ludus.trainer.core.tiny import make_tiny_model
 
@@ -37,7 +38,7 @@ async def sit_peer() -> AsyncIterator[SitPeer]:
 
 def snippet(hub: Any, title: str) -> str:
     """The snippet of `ada/counter` with this title."""
-    record = hub.app.state.hub.catalog_of(STRANGER).version("ada", "counter")
+    record = parts_of(hub.app).hub.catalog_of(STRANGER).version("ada", "counter")
     file_url = f"{hub.url}/files/{record.sha256}/{record.filename}"
     host = host_address(hub.url, "localhost", "ada", "counter", "1.0.0")
     found = snippets(record, hub.url, file_url, hub.address(), host)

@@ -584,8 +584,8 @@ def test_people_are_never_found_by_their_address_or_name(hub: OpenIdHub) -> None
 
 
 def test_attempts_to_sign_in_are_bounded(tmp_path: Path) -> None:
-    from ludus.hub.people.rates import RateSettings
-    from ludus.hub.people.settings import PeopleSettings
+    from ludus.hub.core.rates import RateSettings
+    from ludus.hub.settings.people import PeopleSettings
 
     with openid_provider() as provider:
         people = PeopleSettings(rates=RateSettings(logins_of_address=2, registrations_hour=1))

@@ -17,7 +17,7 @@ from hub_sites import as_page
 from hubs import HubProcess, new_name
 from openid_provider import PATIENCE, onward, real_provider, signed_in_at
 
-from ludus.hub.people.openid.settings import SECRET_VARIABLE
+from ludus.hub.settings.openid import SECRET_VARIABLE
 
 PASSWORD = "correct horse battery staple"
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")

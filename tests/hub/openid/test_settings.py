@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from ludus.hub.people.openid.settings import SECRET_VARIABLE, OpenIdSettings, check_callback, read_openid
 from ludus.hub.people.sessions import CONFIRMED
+from ludus.hub.settings.openid import SECRET_VARIABLE, OpenIdSettings, check_callback, read_openid
 from ludus.hub.site.openid_pages import CALLBACK
 from ludus.protocol.errors import AuthoringError
 

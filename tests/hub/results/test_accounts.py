@@ -15,6 +15,7 @@ from postgres_server import PostgresServer
 from results_hub import locks_release, submission
 from sqlalchemy import update
 
+from ludus.hub.app import parts_of
 from ludus.hub.database.result_tables import ResultRun
 from ludus.hub.results.store import ResultStore
 from ludus.registry.types.people import HubScope
@@ -111,7 +112,7 @@ def test_a_receipt_names_its_account_and_goes_with_it(people: PeopleHub) -> None
     signed = '{"statement": {"by": "bob"}}'  # what a receipt holds does not matter here
     with people.hub.database.writing() as session:
         session.execute(update(ResultRun).where(ResultRun.key == run).values(receipt=signed))
-    store: ResultStore = people.app.state.results
+    store: ResultStore = parts_of(people.app).results.store
     assert store.receipt(run) == signed
     people.hub.people.data.delete("bob", PASSWORD)
     assert store.receipt(run) is None

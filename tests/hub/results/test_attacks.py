@@ -10,6 +10,7 @@ from hubs import kind_of
 from results_hub import BROKEN, OWNER, Player, ResultsHub, board_of
 from sqlalchemy import update
 
+from ludus.hub.app import parts_of
 from ludus.hub.database.result_tables import ResultEpisode
 from ludus.registry.types.receipts import Receipt, verify_receipt
 
@@ -165,7 +166,7 @@ async def test_only_the_operator_scores_again_and_the_log_has_both_means(hub: Re
         player = await whole_run(client, package, 2)
         where, reason = f"/api/v1/runs/{player.key}/rescore", {"reason": "other rules"}
         assert kind_of(await client.post(where, json=reason)) == "Forbidden"
-        with hub.app.state.hub.database.writing() as session:
+        with parts_of(hub.app).hub.database.writing() as session:
             session.execute(update(ResultEpisode).values(value=1.0))  # as an earlier version could have counted
         assert (await root.post(where, json=reason)).json()["figures"]["mean"]["value"] == 0.5
         entry = (await client.get("/api/v1/results/log")).json()["entries"][0]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from hubs import kind_of
 from results_hub import Player, ResultsHub, board_of, run_params
 
+from ludus.hub.app import parts_of
+
 REASON = "it sends prompts to a stranger"
 
 
@@ -53,7 +55,7 @@ async def test_a_run_that_was_registered_while_its_version_was_blocked_is_ended_
     async with hub.client() as client:
         player = await Player.register(client, package, tasks=2)
         sha256 = player.run["sha256"]
-        hub.app.state.hub.blocks.end_open({sha256: REASON})
+        parts_of(hub.app).hub.blocks.end_open({sha256: REASON})
         run = await player.info()
     assert (run["state"], run["figures"]) == ("ended", None)
     assert (await board_of(hub, package))["rows"] == []

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from lock_model import Answer, ModelServer, right_turn
 from results_hub import ResultsHub, board_of, ludus
-from verified_hub import Answer, ModelServer, right_turn
 
 from ludus.client import Call, Conversation, OpenAIPolicy, PolicyResult
 from ludus.evaluation.models import probe_model

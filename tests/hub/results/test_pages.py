@@ -9,7 +9,9 @@ import pytest
 from hub_sites import Page, as_page
 from results_hub import Player, ResultsHub
 
-from ludus.hub.people.viewers import STRANGER
+from ludus.hub.access.viewers import STRANGER
+from ludus.hub.app import parts_of
+from ludus.hub.results.receipts import concluding
 from ludus.hub.results.reported import submit
 from ludus.protocol.evaluation import EpisodeFigures, TaskFigures
 from ludus.registry.types.results import Declared, Submission
@@ -100,8 +102,8 @@ async def test_absent_boards_and_runs_are_pages_that_say_so(hub: ResultsHub, pac
 def filled(hub: ResultsHub, package: str, count: int, tasks: int = 4) -> None:
     """Put reported runs of as many models on the board of the test split."""
     owner, _, name = package.partition("/")
-    record: Any = hub.app.state.hub.catalog_of(STRANGER).version(owner, name)
-    key = hub.app.state.conclude
+    record: Any = parts_of(hub.app).hub.catalog_of(STRANGER).version(owner, name)
+    conclude = concluding(parts_of(hub.app).results.receipt_key)
     for number in range(count):
         rewards = [float((task * 7 + number) % 3 == 0) for task in range(tasks)]
         episodes = [
@@ -117,4 +119,4 @@ def filled(hub: ResultsHub, package: str, count: int, tasks: int = 4) -> None:
             sha256=record.sha256, environment="locks", split="test", samples=1, success_at=1.0, declared=declared,
             mean=sum(rewards) / len(rewards), scored=tasks, tasks=tuple(episodes),
         )  # fmt: skip
-        submit(hub.store, key, Principal(f"account{number}", frozenset()), record, upload, by_publisher=False)
+        submit(hub.store, conclude, Principal(f"account{number}", frozenset()), record, upload, by_publisher=False)

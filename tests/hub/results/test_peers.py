@@ -16,7 +16,7 @@ from postgres_server import PostgresServer
 from results_hub import Player
 
 from ludus.environments.guess_number import GuessNumber
-from ludus.hub.peers import FORWARDED
+from ludus.hub.core.peers import FORWARDED
 from ludus.registry.types.packages import EnvironmentEntry
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.suite("hub")]

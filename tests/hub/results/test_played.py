@@ -10,9 +10,10 @@ import pytest
 from hubs import kind_of
 from results_hub import BROKEN, Player, ResultsHub, act_as_stock_client, board_of, run_params
 
-from ludus.hub.results.limits import ResultLimits
+from ludus.hub.app import parts_of
 from ludus.hub.results.personal import PersonalResults
 from ludus.hub.results.rollouts import FILE_BYTES
+from ludus.hub.settings.results import ResultLimits
 from ludus.registry.types.drawing import draw_seed, draw_tasks
 from ludus.registry.types.results import SUBMISSION_EPISODES, Opening
 from ludus.registry.types.signing import digest_of
@@ -187,9 +188,9 @@ async def test_a_run_that_was_deleted_while_it_was_played_does_not_keep_others_o
         first = await stays.next()
         assert first is not None
         await stays.act(first, right=True)
-        whole = hub.app.state.hub
+        whole = parts_of(hub.app).hub
         await asyncio.to_thread(
-            PersonalResults(whole.database, whole.blobs, hub.app.state.run_rollouts).delete, "alice"
+            PersonalResults(whole.database, whole.blobs, parts_of(hub.app).results.rollouts).delete, "alice"
         )
         await hub.played.sweep()
         assert gone.key not in hub.played._clients

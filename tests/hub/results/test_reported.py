@@ -12,8 +12,9 @@ from hubs import kind_of, new_name
 from results_hub import OWNER, Player, ResultsHub, board_of, episode, run_params, submission
 from sqlalchemy import select, update
 
+from ludus.hub.access.viewers import STRANGER
+from ludus.hub.app import parts_of
 from ludus.hub.database.tables import Package, Version
-from ludus.hub.people.viewers import STRANGER
 from ludus.hub.results.reported import submit
 from ludus.registry.types.results import Submission
 from ludus.server.auth.principal import Principal
@@ -95,7 +96,7 @@ async def test_an_open_run_is_not_played_on_with_another_wheel_of_an_equal_versi
     hub.publish(package)
     async with hub.client() as client:
         player = await Player.register(client, package, tasks=1)
-        with hub.app.state.hub.database.writing() as session:
+        with parts_of(hub.app).hub.database.writing() as session:
             kept = select(Package.id).where(Package.owner == OWNER, Package.name == package.partition("/")[2])
             change = update(Version).where(Version.package_id.in_(kept))
             session.execute(change.values(version="1.0", sha256="0" * 64))
@@ -262,7 +263,7 @@ async def test_an_upload_that_was_cut_off_before_its_figures_gets_them_from_the_
 ) -> None:
     upload = submission((await version_of(hub, package))["sha256"], 1.0, 0.0)
     owner, _, name = package.partition("/")
-    record = hub.app.state.hub.catalog_of(STRANGER).version(owner, name)
+    record = parts_of(hub.app).hub.catalog_of(STRANGER).version(owner, name)
 
     def cut(*arguments: object) -> Any:
         raise KeyboardInterrupt

@@ -13,9 +13,10 @@ from hubs import kind_of
 from results_hub import OWNER, ResultsHub, episode, submission
 from rollout_lines import PIXEL, SCRIPT, line
 
+from ludus.hub.app import parts_of
 from ludus.hub.results.personal import PersonalResults
+from ludus.hub.results.rollout_index import LINE_VALUES, LINES, EpisodeLine, index_of, read_episode
 from ludus.hub.results.rollouts import INDEXES
-from ludus.hub.rollout_index import LINE_VALUES, LINES, EpisodeLine, index_of, read_episode
 from ludus.protocol.errors import PayloadTooLarge
 
 HTML = {"accept": "text/html"}
@@ -141,8 +142,8 @@ async def test_a_run_is_shown_while_its_file_is_lost_and_says_so(hub: ResultsHub
     key = await uploaded(hub, package, of_task("train-0"))
     digest = hub.store.rollouts(key)
     assert digest is not None
-    hub.app.state.hub.blobs.remove(digest)
-    hub.app.state.run_rollouts.remove_index(digest)
+    parts_of(hub.app).hub.blobs.remove(digest)
+    parts_of(hub.app).results.rollouts.remove_index(digest)
     async with hub.client(None) as stranger:
         assert "cannot be shown now" in (await shown(stranger, f"/runs/{key}")).text
         answer = await stranger.get(f"/runs/{key}/rollouts/1", headers=HTML)

@@ -12,9 +12,9 @@ from hub_people import PASSWORD, PeopleHub, people_hub, publish_private
 from hub_sites import Page, as_page
 from hubs import new_name, published, release
 
+from ludus.hub.core.rates import RateSettings
 from ludus.hub.people import sessions
-from ludus.hub.people.rates import RateSettings
-from ludus.hub.people.settings import PeopleSettings
+from ludus.hub.settings.people import PeopleSettings
 from ludus.registry.types.people import TOKEN_PREFIX, HubScope
 
 NEW = "another horse battery"

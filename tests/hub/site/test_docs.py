@@ -13,7 +13,7 @@ from hub_sites import SiteHub, as_page
 from hubs import release
 from typer.testing import CliRunner
 
-from ludus.cli._app import app
+from ludus.cli.app import app
 
 
 class Code(HTMLParser):

@@ -6,11 +6,9 @@ The list of pages comes from the routes of the application: a new page fails the
 
 from __future__ import annotations
 
-import asyncio
 import os
 import shutil
 from collections.abc import AsyncIterator, Callable, Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +17,6 @@ from aiohttp import web
 from axe import AXE
 from openid_provider import openid_provider
 from starlette.routing import Match, Route
-from verified_hub import VerifiedHub
 from whole_site import ROUTES_WITHOUT_A_PAGE, Visit, WholeSite, whole_site
 
 async_api: Any = pytest.importorskip("playwright.async_api", reason="needs playwright")
@@ -176,22 +173,6 @@ async def look_at(visits: Iterable[Visit], url: str, cookies: Cookies) -> None:
     assert not looker.problems, "\n".join(looker.problems)
     if not AXE:
         pytest.skip("the peer axe is not installed (scripts/peers.py axe); the rest of this test has passed")
-
-
-@pytest.mark.skipif(shutil.which("bwrap") is None, reason="needs bubblewrap")
-async def test_pages_of_verified_runs_are_as_accessible(tmp_path: Path) -> None:
-    hub = await asyncio.to_thread(VerifiedHub, tmp_path)
-    try:
-        receipt = await asyncio.to_thread(hub.run)
-        key = receipt["statement"]["run"]
-        package = "/" + "root/locks"
-        board = f"{package}/versions/1.0.0/board?environment=locks&split=test&level=verified"
-        visits = [
-            Visit("verified-run", f"/runs/{key}"), Visit("verified-board", board), Visit("verified-package", package)
-        ]  # fmt: skip
-        await look_at([replace(visit, who=None) for visit in visits], hub.process.url, lambda who: {})
-    finally:
-        await asyncio.to_thread(hub.close)
 
 
 async def test_a_page_with_faults_is_found_out() -> None:

@@ -17,9 +17,9 @@ from sqlalchemy import func, select
 
 from ludus.hub.database.engine import sqlite_url
 from ludus.hub.database.rollout_tables import KeptPart, KeptRollouts
-from ludus.hub.hub import Hub, open_database
-from ludus.hub.rollout_index import RolloutFile, index_of
-from ludus.hub.settings import HubSettings
+from ludus.hub.parts.hub import Hub, open_database
+from ludus.hub.results.rollout_index import RolloutFile, index_of
+from ludus.hub.settings.hub import HubSettings
 from ludus.hub.site import rollouts
 from ludus.hub.site.rollouts import Rollouts
 from ludus.protocol.errors import NotFound

@@ -13,10 +13,10 @@ from hub_sites import as_page
 from hubs import new_name, published, release
 from sqlalchemy import select
 
+from ludus.hub.core.rates import RateSettings
 from ludus.hub.database.tables import Account, Organization, OrganizationInvitation, OrganizationMember, Owner
 from ludus.hub.people.organizations import MOST_MEMBERS
-from ludus.hub.people.rates import RateSettings
-from ludus.hub.people.settings import PeopleSettings
+from ludus.hub.settings.people import PeopleSettings
 
 OWN = "/account/organizations"
 LARGEST = 60_000

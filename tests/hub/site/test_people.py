@@ -15,8 +15,8 @@ from hub_sites import as_page
 from hubs import HubProcess
 
 from ludus.environments.guess_number import GuessNumber
-from ludus.hub.hub import open_database
-from ludus.hub.settings import HubSettings
+from ludus.hub.parts.hub import open_database
+from ludus.hub.settings.hub import HubSettings
 from ludus.hub.site import rollouts
 from ludus.hub.site.plays import Play, PlayLimits, Plays, PlayTarget
 from ludus.hub.site.rollouts import Rollouts

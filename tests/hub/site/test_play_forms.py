@@ -20,7 +20,7 @@ from rollout_lines import PIXEL, SCRIPT
 
 from ludus.hub.app import create_hub
 from ludus.hub.serve import HubServer
-from ludus.hub.settings import HubSettings
+from ludus.hub.settings.hub import HubSettings
 from ludus.hub.site.forms import read_arguments, tool_form
 from ludus.protocol.content import ImageBlock, TextBlock
 from ludus.protocol.episodes import SplitInfo, ToolSpec
@@ -71,8 +71,7 @@ async def browser(serve: Any, tmp_path: Path) -> AsyncIterator[httpx.AsyncClient
     """A browser without JavaScript at a hub with `Shapes`."""
     ludus = await serve(Shapes)
     settings = HubSettings(data=tmp_path / "data", port=0, seed=False)
-    app = create_hub(settings)
-    app.state.play_address = lambda *where: ludus.url
+    app = create_hub(settings, play_address=lambda *version: ludus.url)
     up: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     server = HubServer(app, settings, up.set_result)
     serving = asyncio.create_task(server.serve())

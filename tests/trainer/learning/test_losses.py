@@ -44,13 +44,14 @@ def golden_tokens(
     behavior: str = "old",
     proximal: str | None = None,
     reference: str | None = None,
-    advantages: str = "grpo_std1_eps1e-4",
+    advantages: str | None = None,
 ) -> Tokens:
     weights = aggregation_weights(COUNTS, aggregation, GOLDEN["inputs"]["max_len"])
+    given = GOLDEN["inputs"]["advantages"] if advantages is None else GOLDEN["advantages"][advantages]
     return Tokens(
         logprobs=flat("new").requires_grad_(),
         behavior=flat(behavior),
-        advantages=torch.tensor(GOLDEN["advantages"][advantages], dtype=torch.float64)[SAMPLE],
+        advantages=torch.tensor(given, dtype=torch.float64)[SAMPLE],
         weights=torch.tensor(weights, dtype=torch.float64)[SAMPLE],
         sample=SAMPLE,
         proximal=None if proximal is None else flat(proximal),

@@ -115,7 +115,7 @@ def test_without_a_file_the_example_is_used() -> None:
         ("[rollout]\ngroups = 1", "unknown key rollout; did you mean rollouts?"),
         ("[rollouts]\ngroup_sise = 1", "unknown key rollouts.group_sise; did you mean rollouts.group_size?"),
         ("[loss]\nlearning_rate = 1", "unknown key loss.learning_rate; did you mean optimizer.learning_rate?"),
-        ("[parallel]\nzzz = 1", "unknown key parallel.zzz; there are: replicate, shard, tensor"),
+        ("[parallel]\nzzz = 1", "unknown key parallel.zzz; there are: replicate, shard"),
         ("[rollouts]\ngroups = 'many'", 'rollouts.groups = "many": must be a valid integer'),
         ("[rollouts]\ngroups = '8'", 'rollouts.groups = "8": must be a valid integer'),
         ("[rollouts]\ngroups = 8.0", "rollouts.groups = 8.0: must be a valid integer"),

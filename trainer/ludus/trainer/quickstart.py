@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ludus.checks import imitation
-from ludus.integrations.local_server import LocalServer
+from ludus.client.local_server import LocalServer
 from ludus.protocol.errors import AuthoringError, InfrastructureFailed
 from ludus.protocol.trajectory import Trajectory
 from ludus.rendering import Renderer

@@ -8,8 +8,8 @@ There is one module per provider, each with the same five functions:
     reply(response)     the same output as entries of the next request, with the provider's own fields
     from_text(text)     the response that a text without calls would be
 
-`hermes`, `llama` and `pythonic` are for models that the caller prompts and samples itself; see `text` and
-`ludus.protocol.tool_calls`.
+The names of `ludus.protocol.tool_calls`, such as `hermes`, are for models that the caller prompts and samples itself;
+see `text`.
 
 None of them needs a provider's package: requests and responses are plain JSON. Schemas are passed on unchanged if the
 provider accepts JSON Schema; Google has a dialect of its own, see `google`.
@@ -25,6 +25,7 @@ from ludus.client.formats import anthropic, google, openai_chat, openai_response
 from ludus.client.formats.text import TextMessages
 from ludus.protocol.episodes import ToolSpec
 from ludus.protocol.items import CallItem, Item, OutputItem
+from ludus.protocol.tool_calls import TEXT_FORMATS, TextFormatName
 
 __all__ = [
     "FORMATS",
@@ -37,7 +38,7 @@ __all__ = [
     "openai_responses",
 ]
 
-FormatName = Literal["openai-chat", "openai-responses", "anthropic", "google", "hermes", "llama", "pythonic"]
+FormatName = Literal["openai-chat", "openai-responses", "anthropic", "google"] | TextFormatName
 """The names of the formats."""
 
 
@@ -75,9 +76,7 @@ FORMATS: Final[Mapping[FormatName, Format]] = {
     "openai-responses": openai_responses,
     "anthropic": anthropic,
     "google": google,
-    "hermes": TextMessages("hermes"),
-    "llama": TextMessages("llama"),
-    "pythonic": TextMessages("pythonic"),
+    **{name: TextMessages(name) for name in TEXT_FORMATS},
 }
 """The formats by name."""
 

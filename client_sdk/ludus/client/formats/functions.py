@@ -16,6 +16,9 @@ from ludus.client.formats import _schema
 from ludus.protocol.episodes import ToolSpec
 from ludus.protocol.errors import Unsupported
 
+__all__ = ["python_function"]
+
+
 R = TypeVar("R")
 
 _TYPES: Final[Mapping[str, Any]] = {

@@ -24,6 +24,9 @@ from ludus.protocol.items import (
     text_message,
 )
 
+__all__ = ["CONVERSATION", "messages"]
+
+
 CONVERSATION: Final = "messages"
 """The field of a request that holds the conversation."""
 

@@ -13,7 +13,7 @@ from typing import Any
 from ludus.client.formats import _names, openai_chat
 from ludus.protocol.episodes import ToolSpec
 from ludus.protocol.items import CallItem, Item, text_message
-from ludus.protocol.tool_calls import TEXT_FORMATS, TextFormatName, without_thought
+from ludus.protocol.tool_calls import TEXT_FORMATS, TextFormatName
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,8 @@ class TextMessages:
             KeyError, TypeError: `response` has no text as its `content`.
         """
         (message,) = self.reply(response)
-        spoken, calls = TEXT_FORMATS[self.name].read(without_thought(message["content"]))
+        schemas = {_names.encode(spec.name): spec.input_schema for spec in specs}
+        _, spoken, calls = TEXT_FORMATS[self.name].parse(message["content"], schemas)
         items: list[Item] = [text_message("assistant", spoken)] if spoken or not calls else []
         for number, call in enumerate(calls, start=1):
             items.append(CallItem(f"call_{number}", replace(call, tool=_names.decode(call.tool, specs))))

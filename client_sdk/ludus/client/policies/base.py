@@ -12,6 +12,8 @@ from ludus.protocol.episodes import StepResult, TaskRow, ToolSpec
 from ludus.protocol.items import CallItem, Item, MalformedCall, text_message
 from ludus.protocol.trajectory import Stop, Usage
 
+__all__ = ["Conversation", "PolicyResult", "Turn"]
+
 
 @dataclass(frozen=True, slots=True)
 class Conversation:

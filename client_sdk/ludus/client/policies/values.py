@@ -12,6 +12,9 @@ from typing import Any, Final
 
 from ludus.client.formats._schema import Schema, UnsupportedSchema, resolve
 
+__all__ = ["random_value"]
+
+
 _DEPTH: Final = 6
 """Optional parts below this depth are left out, so that recursive schemas terminate."""
 

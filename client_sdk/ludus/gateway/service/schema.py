@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, StringConstraints,
 from pydantic.json_schema import models_json_schema
 
 from ludus.protocol.lifecycle import EndReason
+from ludus.protocol.tool_calls import TextFormatName
 from ludus.protocol.trajectory import Stop, Trajectory
 from ludus.rendering.bounded import SOURCE_CHARACTERS
 
@@ -56,7 +57,7 @@ class ModelAddress(_Record):
     """The folder or the name of the tokenizer, for the service's machine; that of `--tokenizer` if null."""
     chat_template: str | None = Field(default=None, max_length=SOURCE_CHARACTERS)
     """Jinja text to use instead of the tokenizer's own chat template."""
-    tool_calls: Literal["auto", "hermes", "llama", "pythonic"] = "auto"
+    tool_calls: Literal["auto"] | TextFormatName = "auto"
     """The form in which the model writes tool calls; `auto` detects it from the chat template."""
     context: int | None = Field(default=None, ge=2)
     """The most tokens of prompt and turn together; what the endpoint says if null."""

@@ -12,12 +12,10 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, StringConstraints
 
+from ludus.common.hub import OWNER_PATTERN
 from ludus.protocol.episodes import SplitInfo, ToolSpec
 from ludus.protocol.integers import Whole
 from ludus.protocol.model import WireModel
-
-OWNER_PATTERN: Final = r"[a-z][a-z0-9]{1,38}"
-"""The form of an owner's name. It holds no separator, so that the first part of a distribution's name is the owner."""
 
 NAME_PATTERN: Final = r"[a-z0-9]+(?:[-_.][a-z0-9]+)*"
 """The form of a package's name after the owner."""

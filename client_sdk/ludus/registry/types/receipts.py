@@ -1,11 +1,9 @@
-"""Receipts of played and verified runs: what a hub signs about a run, and how anyone checks it without the hub.
+"""Receipts of played runs: what a hub signs about a run, and how anyone checks it without the hub.
 
 A receipt is a statement with a signature (Ed25519 over canonical JSON, RFC 8785). The statement holds the root of a
 Merkle tree (RFC 6962, section 2.1) over the run's rows, so that a row cannot be changed, dropped or added; the counts
 of all end reasons; the mean; and the commitment to tasks and seeds with its opening, so that the choice of the tasks
-can be repeated. The statement about a verified run also names the harness by its digest, the model endpoint, and the
-root of a second tree over the records of all calls of the model. `verify_receipt` recomputes all of it from the rows
-and the records.
+can be repeated. `verify_receipt` recomputes all of it from the rows.
 
 The packages for this, `cryptography` and `rfc8785`, are in the extra `registry`.
 """
@@ -20,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import Field, StringConstraints
+from pydantic import StringConstraints
 
 from ludus.common.distribution import missing_extra
 from ludus.protocol.errors import LudusError
@@ -29,9 +27,8 @@ from ludus.protocol.integers import Whole
 from ludus.protocol.model import WireModel
 from ludus.registry.types.drawing import draw_seed, draw_tasks
 from ludus.registry.types.packages import Digest, PackageId, PublicKey, VersionText
-from ludus.registry.types.results import Declared, Opening, RunEpisode, RunKey, VerifiedInfo, counted_value
+from ludus.registry.types.results import Declared, Opening, RunEpisode, RunKey, counted_value
 from ludus.registry.types.signing import EXTRA, KEY_PREFIX, canonical, digest_of, public_key
-from ludus.registry.types.verified import CallRecord
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -41,8 +38,8 @@ class ReceiptRefused(LudusError):
     """A receipt that does not hold. Raised by clients only; the message says which part is wrong."""
 
 
-class RunStatement(WireModel):
-    """What a hub signs about each run."""
+class ReceiptStatement(WireModel):
+    """What a hub signs about a played run."""
 
     run: RunKey
     package: PackageId
@@ -71,30 +68,13 @@ class RunStatement(WireModel):
     """The number of rows by end reason."""
     mean: float
     """The mean of the counted values: first over the episodes of each task, then over tasks."""
-
-
-class ReceiptStatement(RunStatement):
-    """What a hub signs about a played run."""
-
     kind: Literal["ludus-receipt-1"] = "ludus-receipt-1"
-
-
-class VerifiedStatement(RunStatement):
-    """What a hub signs about a verified run."""
-
-    kind: Literal["ludus-receipt-verified-1"] = "ludus-receipt-verified-1"
-    verified: VerifiedInfo
-    """The harness that the hub ran, and the endpoint to which its calls went."""
-    calls: Whole
-    """The number of calls of the model."""
-    calls_root: Digest
-    """The root of the Merkle tree of the records of all calls, by episode, start and number."""
 
 
 class SignedReceipt(WireModel):
     """A statement with its signature."""
 
-    statement: Annotated[ReceiptStatement | VerifiedStatement, Field(discriminator="kind")]
+    statement: ReceiptStatement
     key: PublicKey
     """The hub's key."""
     signature: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9+/]{86}==$")]
@@ -104,18 +84,16 @@ class Receipt(SignedReceipt):
     """A signed statement with the rows that it is about, so that one file is enough to check it."""
 
     episodes: tuple[RunEpisode, ...]
-    calls: tuple[CallRecord, ...] = ()
-    """The records of all calls of the model in a verified run."""
 
 
-def sign_receipt(statement: ReceiptStatement | VerifiedStatement, key: Ed25519PrivateKey) -> SignedReceipt:
+def sign_receipt(statement: ReceiptStatement, key: Ed25519PrivateKey) -> SignedReceipt:
     """Return the statement with its signature."""
     signature = base64.b64encode(key.sign(canonical(statement))).decode()
     return SignedReceipt(statement=statement, key=public_key(key), signature=signature)
 
 
 def merkle_root(rows: Sequence[WireModel]) -> str:
-    """Return the root of the Merkle tree of rows or records, in hexadecimal; see RFC 6962, section 2.1."""
+    """Return the root of the Merkle tree of rows, in hexadecimal; see RFC 6962, section 2.1."""
     level = [hashlib.sha256(b"\0" + canonical(row)).digest() for row in rows]
     if not level:
         return hashlib.sha256().hexdigest()
@@ -135,16 +113,13 @@ def mean_of(rows: Sequence[RunEpisode]) -> float:
     return math.fsum(math.fsum(values) / len(values) for values in by_task.values()) / len(by_task)
 
 
-def verify_receipt(
-    signed: SignedReceipt, rows: Sequence[RunEpisode], key: str | None = None, calls: Sequence[CallRecord] = ()
-) -> None:
-    """Check a receipt: its signature, its rows, its counts, its mean, its calls, and the choice of its tasks.
+def verify_receipt(signed: SignedReceipt, rows: Sequence[RunEpisode], key: str | None = None) -> None:
+    """Check a receipt: its signature, its rows, its counts, its mean, and the choice of its tasks.
 
     Args:
         signed: the receipt.
         rows: all rows of the run, in order of their places.
         key: the hub's key, as it is known from elsewhere; None to accept the one that the receipt names.
-        calls: the records of all calls of a verified run.
 
     Raises:
         ReceiptRefused: a part is wrong; the message names it.
@@ -154,8 +129,6 @@ def verify_receipt(
     check_signed(signed.statement, signed.key, signed.signature)
     _check_rows(signed.statement, rows)
     _check_drawing(signed.statement, rows)
-    if isinstance(signed.statement, VerifiedStatement):
-        _check_calls(signed.statement, rows, calls)
 
 
 def describe_receipt(signed: SignedReceipt, *, key_is_known: bool) -> Iterator[str]:
@@ -171,26 +144,15 @@ def describe_receipt(signed: SignedReceipt, *, key_is_known: bool) -> Iterator[s
     yield f"  {one.package} {one.version} (wheel {one.sha256}), {one.environment} / {one.split}"
     yield f"  {one.tasks} tasks × {one.samples} episodes: {ends}"
     yield f"  mean {one.mean:.6g}"
-    if isinstance(one, VerifiedStatement):
-        yield f"  harness {one.verified.harness} (sha256 {one.verified.harness_sha256})"
-        yield f"  {one.calls} calls of the model {one.verified.model} at {one.verified.host}, by the account {one.by}"
-    else:
-        yield f"  declared: model {one.declared.model}, harness {one.declared.harness}, by the account {one.by}"
+    yield f"  declared: model {one.declared.model}, harness {one.declared.harness}, by the account {one.by}"
     yield f"  signed with {signed.key}"
     yield "It proves, as far as you trust the hub:"
     yield "  the mean is that of these rows, and no row was changed, dropped or added since the hub signed;"
-    of_verified = isinstance(one, VerifiedStatement)
-    yield f"  tasks and seeds follow from a secret that was fixed before the run{';' if of_verified else '.'}"
-    if of_verified:
-        yield "  the hub ran that harness, which reached nothing but its episode and that endpoint;"
-        yield "  these are all calls of the model, and the tokens are those that the endpoint has counted."
+    yield "  tasks and seeds follow from a secret that was fixed before the run."
     yield "It does not prove:"
     if not key_is_known:
         yield "  that this is the hub's key: compare it with the hub's own, or give it with --key;"
-    if of_verified:
-        yield "  which model answers behind the endpoint; that the harness, which anyone can read, holds no answers."
-    else:
-        yield "  who or what chose the actions; the identity of the model; that the harness had no help."
+    yield "  who or what chose the actions; the identity of the model; that the harness had no help."
 
 
 def check_signed(statement: WireModel, key: str, signature: str) -> None:
@@ -218,7 +180,7 @@ def check_signed(statement: WireModel, key: str, signature: str) -> None:
         ) from None
 
 
-def _check_rows(statement: RunStatement, rows: Sequence[RunEpisode]) -> None:
+def _check_rows(statement: ReceiptStatement, rows: Sequence[RunEpisode]) -> None:
     if len(rows) != statement.rows or statement.rows != statement.tasks * statement.samples:
         raise ReceiptRefused(
             f"the run has {statement.tasks} tasks × {statement.samples} episodes, the receipt is about "
@@ -235,7 +197,7 @@ def _check_rows(statement: RunStatement, rows: Sequence[RunEpisode]) -> None:
         raise ReceiptRefused(f"the mean of the rows is {mean_of(rows):g}, and the receipt says {statement.mean:g}")
 
 
-def _check_drawing(statement: RunStatement, rows: Sequence[RunEpisode]) -> None:
+def _check_drawing(statement: ReceiptStatement, rows: Sequence[RunEpisode]) -> None:
     opening = statement.opening
     if digest_of(opening) != statement.commitment:
         raise ReceiptRefused("the tasks and seeds are not those that the hub committed to before the run")
@@ -252,30 +214,3 @@ def _check_drawing(statement: RunStatement, rows: Sequence[RunEpisode]) -> None:
             planned[one.index, sample] = (one.task, seed)
     if {(row.index, row.sample): (row.task, row.seed) for row in rows} != planned:
         raise ReceiptRefused("the rows are not those of the tasks and seeds that the hub committed to")
-
-
-def _check_calls(statement: VerifiedStatement, rows: Sequence[RunEpisode], calls: Sequence[CallRecord]) -> None:
-    if len(calls) != statement.calls or merkle_root(calls) != statement.calls_root:
-        raise ReceiptRefused(
-            f"the {len(calls)} records of calls do not have the Merkle root that the hub signed over "
-            f"{statement.calls}: a record was changed, dropped or added"
-        )
-    starts = {row.place: row.attempts for row in rows}
-    if any(call.attempt > starts.get(call.place, 0) for call in calls):
-        raise ReceiptRefused("a record is of a start of an episode that the rows do not have")
-    for row in rows:
-        mine = [call for call in calls if call.place == row.place and call.attempt == row.attempts]
-        if row.input_tokens is not None and (row.input_tokens, row.output_tokens) != tokens_of(mine):
-            raise ReceiptRefused(f"row {row.place} has other numbers of tokens than its calls")
-
-
-def tokens_of(calls: Sequence[CallRecord]) -> tuple[int | None, int | None]:
-    """Return the tokens of calls, in and out; None if an answered one does not say."""
-    answered = [call for call in calls if call.status == 200]
-    given, taken = [call.input_tokens for call in answered], [call.output_tokens for call in answered]
-    return _sum(given), _sum(taken)
-
-
-def _sum(numbers: Sequence[int | None]) -> int | None:
-    known = [number for number in numbers if number is not None]
-    return sum(known) if len(known) == len(numbers) else None

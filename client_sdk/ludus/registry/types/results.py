@@ -1,4 +1,4 @@
-"""The types of a hub's results: reported, played and verified runs, their episodes, and boards.
+"""The types of a hub's results: reported and played runs, their episodes, and boards.
 
 A result belongs to one published version (package, version, SHA-256 of the wheel), one environment and one split. Its
 level says who vouches for it, and results of different levels are never ranked together:
@@ -6,9 +6,6 @@ level says who vouches for it, and results of different levels are never ranked 
 * `reported`: uploaded by the one who evaluated. Nothing about it is proved.
 * `played`: the hub drew the tasks, started the episodes and read the rewards itself. This proves the score, and not
   who or what chose the actions.
-* `verified`: as played, and the hub also ran the harness, in a sandbox whose only ways out were the episode and the
-  declared model endpoint. This proves the harness too, and not which model answers behind the endpoint. The types for
-  that are in `ludus.registry.types.verified`.
 
 On every board, an episode that has no reward of its own counts with the lowest reward, so that leaving episodes out
 never helps: see `counted_value`.
@@ -28,10 +25,10 @@ from ludus.protocol.model import WireModel
 from ludus.protocol.text import plain_label
 from ludus.registry.types.packages import Digest, PackageId, VersionText
 
-Level = Literal["reported", "played", "verified"]
+Level = Literal["reported", "played"]
 """Who vouches for a result."""
 
-LEVELS: Final[tuple[Level, ...]] = ("verified", "played", "reported")
+LEVELS: Final[tuple[Level, ...]] = ("played", "reported")
 """The levels, the one that proves more first."""
 
 USUAL_LEVEL: Final[Level] = "played"
@@ -209,19 +206,6 @@ class Removal(WireModel):
     reason: str
 
 
-class VerifiedInfo(WireModel):
-    """What ran in a verified run, and which model endpoint it was given."""
-
-    harness: str
-    """`ludus VERSION` for the hub's own, or `owner/name@version#entry` for a published one."""
-    harness_sha256: Digest
-    """The digest of the harness: of the wheel, or of the files and packages of the hub's own."""
-    host: str
-    """The host of the model endpoint."""
-    model: str
-    """The model's name at the endpoint."""
-
-
 class RunInfo(WireModel):
     """A run, as all may see it."""
 
@@ -250,7 +234,7 @@ class RunInfo(WireModel):
     state: Literal["open", "ended"]
     created_at: datetime
     deadline: datetime | None
-    """When a played or verified run ends at the latest."""
+    """When a played run ends at the latest."""
     ended_at: datetime | None
     commitment: Digest | None
     """The digest of the tasks and seeds of a played run, published before its first episode; see `Opening`."""
@@ -261,8 +245,6 @@ class RunInfo(WireModel):
     removal: Removal | None = None
     rollouts: bool = False
     """Whether its trajectories were uploaded."""
-    verified: VerifiedInfo | None = None
-    """What ran in a verified run; null at the other levels."""
 
 
 class DrawnTask(WireModel):

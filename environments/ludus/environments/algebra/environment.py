@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Generator, Mapping, Sequence
-from functools import cache, partial
 from typing import Final, NamedTuple
 
 from ludus.environments._dice import Dice
-from ludus.environments._partition import FreshTests, SplitName, different_problems, digest, fresh_tests, split_of
 from ludus.environments.algebra.exploits import messages, right_messages
 from ludus.environments.algebra.grading import Form, is_answer, said
-from ludus.environments.algebra.topics import DIFFICULTIES, TOPICS, Difficulty, Drawn
+from ludus.environments.algebra.topics import TOPICS, Drawn
 from ludus.protocol import Answer, Call, Component, Reward, StepResult
-from ludus.server import Environment, Private, Split, Task
-
-COUNTS: Final[Mapping[SplitName, int]] = {"validation": 300, "test": 300}
-"""The number of tasks of the splits that end. Training never does."""
+from ludus.server import Difficulty, Private, ProceduralEnvironment, Task, TaskDraw
+from ludus.server.authoring.partition import SplitType, digest, split_of
 
 HINTS: Final[Mapping[Form, str]] = {
     "expanded": "Write a sum of terms without parentheses around sums, with like terms combined, such as "
@@ -58,7 +54,7 @@ class Problem(NamedTuple):
     identity: str
 
 
-def draw_problem(stream: str, split: SplitName, difficulty: Difficulty) -> Problem:
+def draw_problem(stream: str, split: SplitType, difficulty: Difficulty) -> Problem:
     """Return the first problem of a stream that belongs to a split and whose numbers do not show the answer."""
     dice = Dice(digest(f"algebra:{stream}"))
     while True:
@@ -67,9 +63,14 @@ def draw_problem(stream: str, split: SplitName, difficulty: Difficulty) -> Probl
         if drawn is None:
             continue
         numbers = _NUMBER.findall(drawn.question)
-        identity = f"algebra:{topic.__name__}:{' '.join(sorted(numbers))}"
+        identity = identity_of(topic.__name__, numbers)
         if split_of(identity) == split and not (drawn.form == "numbers" and _shown(drawn.solution, numbers)):
             return Problem(topic.__name__, drawn, identity)
+
+
+def identity_of(topic: str, numbers: Sequence[str]) -> str:
+    """Return a text that is equal for all problems with a topic and some numbers, in any order."""
+    return f"algebra:{topic}:{' '.join(sorted(numbers))}"
 
 
 def _shown(solution: str, numbers: Sequence[str]) -> bool:
@@ -77,64 +78,26 @@ def _shown(solution: str, numbers: Sequence[str]) -> bool:
     return solution.removeprefix("x = ").lstrip("-") in numbers
 
 
-def train_task(difficulties: Sequence[Difficulty], index: int) -> AlgebraProblem:
-    """Return the training task at an index; difficulties take turns."""
-    difficulty, which = difficulties[index % len(difficulties)], index // len(difficulties)
-    return _task(f"train-{index}", draw_problem(f"train:{difficulty}:{which}", "train", difficulty), difficulty)
-
-
-def held_out_tasks(split: SplitName, difficulties: Sequence[Difficulty]) -> Sequence[AlgebraProblem]:
-    """Return all tasks of the split for validation or test, none of them twice; difficulties take turns."""
-    return _tasks(split, tuple(difficulties), fresh_tests() if split == "test" else None)
-
-
-@cache
-def _tasks(split: SplitName, difficulties: Sequence[Difficulty], fresh: FreshTests | None) -> Sequence[AlgebraProblem]:
-    prefix = f"{split}-{fresh.name}" if fresh else split
-    found = held_out(split, difficulties, fresh)
-    return [
-        _task(f"{prefix}-{index}", problem, difficulties[index % len(difficulties)])
-        for index, problem in enumerate(found)
-    ]
-
-
-@cache
-def held_out(split: SplitName, difficulties: Sequence[Difficulty], fresh: FreshTests | None) -> Sequence[Problem]:
-    """Return different problems of a split; fresh ones differ from those that everybody can compute as well."""
-
-    def draw_at(place: int, difficulty: Difficulty) -> Problem:
-        return draw_problem(f"{split}:{fresh.secret if fresh else ''}:{difficulty}:{place}", split, difficulty)
-
-    known = held_out(split, difficulties, None) if fresh else ()
-    return different_problems(COUNTS[split], difficulties, draw_at, known)
-
-
-def _held_out_task(split: SplitName, difficulties: Sequence[Difficulty], index: int) -> AlgebraProblem:
-    return held_out_tasks(split, difficulties)[index]
-
-
-def _task(id: str, problem: Problem, difficulty: Difficulty) -> AlgebraProblem:
-    question, form, solution = problem.drawn
-    return AlgebraProblem(
-        id=id, question=question, topic=problem.topic, form=form, difficulty=difficulty, solution=solution
-    )
-
-
-def _splits(*difficulties: Difficulty) -> dict[str, Split[AlgebraProblem]]:
-    held: dict[str, Split[AlgebraProblem]] = {
-        split: Split.lazy(partial(_held_out_task, split, difficulties), number) for split, number in COUNTS.items()
-    }
-    return {"train": Split.generated(partial(train_task, difficulties)), **held}
-
-
-class Algebra(Environment[AlgebraProblem]):
+class Algebra(ProceduralEnvironment[AlgebraProblem]):
     """Solve a problem of algebra: expand, factor, simplify, solve, differentiate and others, with an exact answer."""
 
     version = "0.3.0"
-    splits = _splits(*DIFFICULTIES)
-    variants = {difficulty: {"splits": _splits(difficulty)} for difficulty in DIFFICULTIES}
     reward_range = (0.0, 1.0)
     blocking = False
+
+    @classmethod
+    def make_task(cls, draw: TaskDraw[Difficulty]) -> AlgebraProblem:
+        """Draw a problem of the split."""
+        problem = draw_problem(f"{draw.series}:{draw.difficulty}:{draw.place}", draw.split, draw.difficulty)
+        question, form, solution = problem.drawn
+        return AlgebraProblem(
+            id=draw.id, question=question, topic=problem.topic, form=form, difficulty=draw.difficulty, solution=solution
+        )
+
+    @classmethod
+    def task_identity(cls, task: AlgebraProblem, draw: TaskDraw[Difficulty]) -> str:
+        """Return the topic and the numbers."""
+        return identity_of(task.topic, _NUMBER.findall(task.question))
 
     def prompt(self) -> str:
         """Return the problem and the form of the answer."""

@@ -12,15 +12,6 @@ from fractions import Fraction
 from math import gcd, lcm
 from typing import Final, Literal
 
-from ludus.environments._answers import (
-    MOST_READ,
-    READ,
-    boxes_of,
-    read_number,
-    split_name,
-    without_commas,
-    without_layout,
-)
 from ludus.environments.algebra.parser import (
     Division,
     Name,
@@ -45,6 +36,15 @@ from ludus.environments.algebra.polynomials import (
     equal,
 )
 from ludus.server import final_answer
+from ludus.server.rewards.readers import (
+    MOST_READ,
+    READ,
+    boxes_of,
+    read_number,
+    split_name,
+    without_commas,
+    without_layout,
+)
 
 Form = Literal["expanded", "factored", "numbers", "assignment", "inequality", "fraction", "partial_fractions"]
 

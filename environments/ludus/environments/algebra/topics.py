@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from fractions import Fraction
 from math import gcd
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
 from ludus.environments._dice import Dice
 from ludus.environments.algebra.grading import Form
 from ludus.environments.algebra.writing import complex_number, polynomial, terms, times
-
-Difficulty = Literal["easy", "medium", "hard"]
-DIFFICULTIES: Final[tuple[Difficulty, ...]] = ("easy", "medium", "hard")
-
+from ludus.server import Difficulty
 
 _LEAST_REMAINDER: Final = 10
 """Smaller remainders would be guessed too often."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Final
 
-from ludus.environments._answers import read_number, split_name, stated
 from ludus.environments.arithmetic.expressions import read_expression
+from ludus.server.rewards.readers import read_number, split_name, stated
 
 DEEPEST: Final = 10
 """The most parentheses of an expression before `=`."""

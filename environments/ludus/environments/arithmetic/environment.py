@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Generator, Mapping, Sequence
-from functools import cache, partial
-from typing import Annotated, Final
+from functools import partial
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from ludus.environments._partition import FreshTests, SplitName, digest, draw, fresh_tests, place_of, split_of
 from ludus.environments.arithmetic.answers import read_answer
 from ludus.environments.arithmetic.exploits import messages, right_messages
 from ludus.environments.arithmetic.expressions import (
-    DIFFICULTIES,
     PAIRS,
-    Difficulty,
     Expression,
     drawn_expression,
     easy_expression,
@@ -23,10 +20,8 @@ from ludus.environments.arithmetic.expressions import (
     shows_value,
 )
 from ludus.protocol import Answer, Call, Component, Reward, StepResult
-from ludus.server import Environment, HeldOutTask, Private, Split, Task
-
-COUNTS: Final[Mapping[SplitName, int]] = {"validation": 300, "test": 300}
-"""The number of tasks of the splits that end. Training never does."""
+from ludus.server import Difficulty, HeldOutTask, Private, ProceduralEnvironment, Task, TaskDraw
+from ludus.server.authoring.partition import digest, draw_in_split, place_of, split_of
 
 
 class ArithmeticTask(Task):
@@ -49,73 +44,47 @@ class ExpressionProposal(BaseModel):
     difficulty: Difficulty
 
 
-def make_task(split: SplitName, difficulties: Sequence[Difficulty], index: int) -> ArithmeticTask:
-    """Return the training task at an index; difficulties take turns."""
-    difficulty, which = difficulties[index % len(difficulties)], index // len(difficulties)
-    stream = f"arithmetic:{difficulty}:{index}"
-    if difficulty == "easy":
-        found = easy_expression(place_of(split, which), random.Random(digest(stream)))
-    else:
-        make = partial(drawn_expression, difficulty=difficulty)
-        found = draw(split, stream, make, lambda one: one.identity)
-    return _task(f"{split}-{index}", found, difficulty)
-
-
-def held_out_tasks(split: SplitName, difficulties: Sequence[Difficulty]) -> Sequence[ArithmeticTask]:
-    """Return all tasks of the split for validation or test, none of them twice; difficulties take turns."""
-    return _made_once(split, tuple(difficulties), fresh_tests() if split == "test" else None)
-
-
-@cache
-def _made_once(
-    split: SplitName, difficulties: Sequence[Difficulty], fresh: FreshTests | None
-) -> Sequence[ArithmeticTask]:
-    """Return the tasks; fresh ones differ from those that everybody can compute as well."""
-    rng = random.Random(digest(f"arithmetic:{split}:{fresh.secret if fresh else ''}"))
-    pairs = rng.sample(range(PAIRS // 10), COUNTS[split] * (2 if fresh else 1))
-    prefix = f"{split}-{fresh.name}" if fresh else split
-    public = _made_once(split, difficulties, None) if fresh else ()
-    seen = {read_expression(task.expression).identity for task in public}
-    tasks: list[ArithmeticTask] = []
-    while len(tasks) < COUNTS[split]:
-        difficulty = difficulties[len(tasks) % len(difficulties)]
-        if difficulty == "easy":
-            found = easy_expression(place_of(split, pairs.pop()), rng)
-        else:
-            found = drawn_expression(rng, difficulty)
-            if split_of(found.identity) != split:
-                continue
-        if found.identity in seen:
-            continue
-        seen.add(found.identity)
-        tasks.append(_task(f"{prefix}-{len(tasks)}", found, difficulty))
-    return tasks
-
-
-def _held_out_task(split: SplitName, difficulties: Sequence[Difficulty], index: int) -> ArithmeticTask:
-    return held_out_tasks(split, difficulties)[index]
-
-
 def _task(id: str, found: Expression, difficulty: Difficulty) -> ArithmeticTask:
     return ArithmeticTask(id=id, expression=found.text, difficulty=difficulty, solution=str(found.value))
 
 
-def _splits(*difficulties: Difficulty) -> dict[str, Split[ArithmeticTask]]:
-    held_out: dict[str, Split[ArithmeticTask]] = {
-        split: Split.lazy(partial(_held_out_task, split, difficulties), count) for split, count in COUNTS.items()
-    }
-    return {"train": Split.generated(partial(make_task, "train", difficulties)), **held_out}
-
-
-class Arithmetic(Environment[ArithmeticTask]):
+class Arithmetic(ProceduralEnvironment[ArithmeticTask]):
     """Compute an expression of whole numbers, fractions, decimals and powers exactly."""
 
     version = "0.4.0"
-    splits = _splits(*DIFFICULTIES)
-    variants = {difficulty: {"splits": _splits(difficulty)} for difficulty in DIFFICULTIES}
     reward_range = (0.0, 1.0)
     blocking = False
     proposals = ExpressionProposal
+
+    @classmethod
+    def make_task(cls, draw: TaskDraw[Difficulty]) -> ArithmeticTask:
+        """Draw an expression for training."""
+        stream = f"arithmetic:{draw.difficulty}:{draw.index}"
+        if draw.difficulty == "easy":
+            found = easy_expression(place_of(draw.split, draw.place), random.Random(digest(stream)))
+        else:
+            make = partial(drawn_expression, difficulty=draw.difficulty)
+            found = draw_in_split(draw.split, stream, make, lambda one: one.identity)
+        return _task(draw.id, found, draw.difficulty)
+
+    @classmethod
+    def make_held_out_tasks(cls, draw: TaskDraw[Difficulty], count: int, taken: set[str]) -> Sequence[ArithmeticTask]:
+        """Draw all expressions of a split from one generator."""
+        rng = random.Random(digest(f"arithmetic:{draw.split}:{draw.secret}"))
+        pairs = rng.sample(range(PAIRS // 10), count * (2 if draw.fresh else 1))
+        tasks: list[ArithmeticTask] = []
+        while len(tasks) < count:
+            draw = draw.at(len(tasks))
+            if draw.difficulty == "easy":
+                found = easy_expression(place_of(draw.split, pairs.pop()), rng)
+            else:
+                found = drawn_expression(rng, draw.difficulty)
+                if split_of(found.identity) != draw.split:
+                    continue
+            if found.identity not in taken:
+                taken.add(found.identity)
+                tasks.append(_task(draw.id, found, draw.difficulty))
+        return tasks
 
     def prompt(self) -> str:
         """Return the expression and the form of the answer."""

@@ -16,10 +16,7 @@ from fractions import Fraction
 from math import gcd
 from typing import Final, Literal
 
-from ludus.environments._partition import scattered
-
-Difficulty = Literal["easy", "medium", "hard"]
-DIFFICULTIES: Final[tuple[Difficulty, ...]] = ("easy", "medium", "hard")
+from ludus.server.authoring.partition import scattered
 
 _FIRST, _SECOND, _MOST_FACTOR = 900, 98, 20
 PAIRS: Final = _FIRST * _SECOND

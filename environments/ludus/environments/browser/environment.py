@@ -6,12 +6,10 @@ import asyncio
 import random
 import re
 from collections.abc import Generator, Mapping, Sequence
-from functools import cache, partial
 from typing import Annotated, Final
 
 from pydantic import Field
 
-from ludus.environments._partition import FreshTests, SplitName, digest, draw, fresh_tests
 from ludus.environments._store import Store
 from ludus.environments.browser.driver.chromium import chromium_settings, missing_chromium
 from ludus.environments.browser.driver.tab import KEYS, Tab
@@ -25,14 +23,13 @@ from ludus.environments.browser.sites.shop import Shop
 from ludus.environments.browser.sites.web import Request, Response
 from ludus.environments.browser.sites.wiki import Wiki
 from ludus.environments.browser.sites.words import SHOP_FIRST, SHOP_SECOND
-from ludus.environments.browser.sites.world import LEVELS, ME, Level, World, make_world
+from ludus.environments.browser.sites.world import ME, World, make_world
 from ludus.environments.browser.templates import TEMPLATES
 from ludus.protocol import Answer, Call, Component, EpisodeLimits, ImageBlock, Reward, StepResult
 from ludus.sandbox import SandboxUnavailable
-from ludus.server import Environment, Private, Result, Split, Task, ToolError, tool
+from ludus.server import Difficulty, Private, ProceduralEnvironment, Result, Task, TaskDraw, ToolError, tool
+from ludus.server.authoring.partition import SplitType, digest, draw_in_split
 
-COUNTS: Final[Mapping[SplitName, int]] = {"validation": 300, "test": 300}
-"""The number of tasks of the splits that end. Training never does."""
 MAX_STEPS: Final = 60
 LONGEST_TEXT: Final = 5_000
 HOSTS: Final = (Shop.host, Wiki.host, Tracker.host)
@@ -45,16 +42,16 @@ class BrowserTask(Task):
     """The sites that it is about: `shop`, `wiki`, `issues`, or two of them."""
     template: str
     """The kind of errand. It determines the split."""
-    difficulty: Level
+    difficulty: Difficulty
     world: str
     """The name of the company that runs the sites. No company is in two splits."""
     draw: Private[str]
     """What the sites and the errand are drawn from."""
 
 
-def by_level(level: Level, split: SplitName) -> list[Template]:
-    """Return the kinds of errands of a level that belong to a split."""
-    return [template for template in TEMPLATES.values() if level in template.levels and template.split == split]
+def by_level(difficulty: Difficulty, split: SplitType) -> list[Template]:
+    """Return the kinds of errands of a difficulty that belong to a split."""
+    return [template for template in TEMPLATES.values() if difficulty in template.levels and template.split == split]
 
 
 def _identity(drawn: tuple[str, str]) -> str:
@@ -63,42 +60,6 @@ def _identity(drawn: tuple[str, str]) -> str:
 
 def _drawn(rng: random.Random) -> tuple[str, str]:
     return f"{rng.choice(SHOP_FIRST)} {rng.choice(SHOP_SECOND)}", f"{rng.getrandbits(64):016x}"
-
-
-def make_task(split: SplitName, levels: Sequence[Level], index: int) -> BrowserTask:
-    """Return the training task at an index; levels take turns, and so do the templates of each."""
-    return _task(f"{split}-{index}", split, f"browser:{index}", levels, index)
-
-
-def held_out_tasks(split: SplitName, levels: Sequence[Level]) -> Sequence[BrowserTask]:
-    """Return all tasks of the split for validation or test, none of them twice."""
-    return _made_once(split, tuple(levels), fresh_tests() if split == "test" else None)
-
-
-@cache
-def _made_once(split: SplitName, levels: tuple[Level, ...], fresh: FreshTests | None) -> Sequence[BrowserTask]:
-    prefix = f"{split}-{fresh.name}" if fresh else split
-    stream = f"browser:{fresh.secret if fresh else ''}"
-    return [_task(f"{prefix}-{index}", split, f"{stream}:{index}", levels, index) for index in range(COUNTS[split])]
-
-
-def _task(id: str, split: SplitName, stream: str, levels: Sequence[Level], index: int) -> BrowserTask:
-    level = levels[index % len(levels)]
-    kinds = by_level(level, split)
-    kind = kinds[index // len(levels) % len(kinds)]
-    world, seed = draw(split, f"{stream}:{level}:{kind.name}", _drawn, _identity)
-    return BrowserTask(id=id, sites=kind.sites, template=kind.name, difficulty=level, world=world, draw=seed)
-
-
-def _held_out_task(split: SplitName, levels: Sequence[Level], index: int) -> BrowserTask:
-    return held_out_tasks(split, levels)[index]
-
-
-def _splits(*levels: Level) -> dict[str, Split[BrowserTask]]:
-    held_out: dict[str, Split[BrowserTask]] = {
-        split: Split.lazy(partial(_held_out_task, split, levels), count) for split, count in COUNTS.items()
-    }
-    return {"train": Split.generated(partial(make_task, "train", levels)), **held_out}
 
 
 def problem_of(task: BrowserTask) -> tuple[World, Goal]:
@@ -114,17 +75,27 @@ def _begin(task: BrowserTask) -> tuple[World, Goal, Store]:
     return world, goal, world.store()
 
 
-class Browser(Environment[BrowserTask]):
+class Browser(ProceduralEnvironment[BrowserTask]):
     """Do errands in a web shop, a wiki and an issue tracker with Chromium, through the accessibility trees of pages."""
 
     version = "0.3.0"
-    splits = _splits(*LEVELS)
-    variants = {level: {"splits": _splits(level)} for level in LEVELS}
     reward_range = (0.0, 1.0)
     limits = EpisodeLimits(max_steps=MAX_STEPS, tool_seconds=120)
     forkable = True
     blocking = False
     sandbox_settings = chromium_settings()
+
+    @classmethod
+    def make_task(cls, draw: TaskDraw[Difficulty]) -> BrowserTask:
+        """Draw an errand; the templates of each difficulty take turns."""
+        kinds = by_level(draw.difficulty, draw.split)
+        kind = kinds[draw.place % len(kinds)]
+        secret = "" if draw.split == "train" else f"{draw.secret}:"
+        stream = f"browser:{secret}{draw.index}:{draw.difficulty}:{kind.name}"
+        world, seed = draw_in_split(draw.split, stream, _drawn, _identity)
+        return BrowserTask(
+            id=draw.id, sites=kind.sites, template=kind.name, difficulty=draw.difficulty, world=world, draw=seed
+        )
 
     async def setup(self) -> None:
         """Draw the sites, and connect them with the browser.

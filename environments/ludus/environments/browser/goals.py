@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from ludus.environments._partition import SplitName
 from ludus.environments.browser.sites.actions import Desk
-from ludus.environments.browser.sites.world import LEVELS, Level, World
+from ludus.environments.browser.sites.world import World
+from ludus.server import DIFFICULTIES, Difficulty
+from ludus.server.authoring.partition import SplitType
 
 
 class Step(NamedTuple):
@@ -73,8 +74,8 @@ class Template(NamedTuple):
 
     name: str
     sites: str
-    levels: Sequence[Level]
-    split: SplitName
+    levels: Sequence[Difficulty]
+    split: SplitType
     build: Callable[[World], Goal]
 
 
@@ -87,7 +88,7 @@ ISSUES: Final = "http://issues.test"
 
 
 def template(
-    name: str, sites: str, levels: Sequence[Level] = LEVELS, *, split: SplitName = "train"
+    name: str, sites: str, levels: Sequence[Difficulty] = DIFFICULTIES, *, split: SplitType = "train"
 ) -> Callable[[Callable[[World], Goal]], Callable[[World], Goal]]:
     """Register a kind of task of a split."""
 

@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any, Final, NamedTuple
 
-from ludus.environments._answers import without_commas, without_layout
 from ludus.environments._store import Change, Row, Store
 from ludus.environments.browser.goals import Goal
 from ludus.server import final_answer
+from ludus.server.rewards.readers import without_commas, without_layout
 
 LONGEST_ANSWER: Final = 300
 _NAMELESS: Final = frozenset({"cart_lines", "wishes", "watches", "issue_labels"})

@@ -7,32 +7,29 @@ whole program, so that an episode is repeated by its calls alone.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
-from functools import partial
+from collections.abc import Generator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from ludus.environments._isolated.hiding import VISIBLE, hide_package
-from ludus.environments._partition import SplitName
 from ludus.environments.code import equivalents, exploits
 from ludus.environments.code.grading import check_program, grade_program, program_in
-from ludus.environments.code.problem import DIFFICULTIES, Difficulty, Problem
+from ludus.environments.code.problem import Problem
 from ludus.environments.code.running import CASE_SECONDS, CaseResult, render, run_cases, run_script
 from ludus.environments.code.search import search
 from ludus.environments.code.showing import call_text, example_text
 from ludus.environments.code.tasks import (
-    COUNTS,
     CodeTask,
     broken_of,
     examples_of,
-    held_out_task,
     hidden_of,
+    make_held_out_tasks,
     make_task,
     problem_of,
 )
 from ludus.protocol import Answer, Call, EpisodeLimits, Reward, StepResult
-from ludus.server import Environment, Limits, Result, SandboxSettings, Split, tool
+from ludus.server import Difficulty, Limits, ProceduralEnvironment, Result, SandboxSettings, TaskDraw, tool
+from ludus.server.rewards.isolated import VISIBLE, hide_package
 
 SHOWN_OUTPUT: Final = 2_000
 """The most characters of output that `run` shows, from its start; of errors, from their end."""
@@ -53,25 +50,26 @@ def sandbox_settings(folder: Path, visible: tuple[str, ...]) -> SandboxSettings:
     return SandboxSettings(limits=_LIMITS, env=(("PYTHONHASHSEED", "0"),), readonly=hide, warm=4)
 
 
-def _splits(*difficulties: Difficulty) -> dict[str, Split[CodeTask]]:
-    held_out: dict[str, Split[CodeTask]] = {
-        split: Split.lazy(partial(held_out_task, split, difficulties), count) for split, count in COUNTS.items()
-    }
-    train: SplitName = "train"
-    return {train: Split.generated(partial(make_task, train, difficulties)), **held_out}
-
-
-class Code(Environment[CodeTask]):
+class Code(ProceduralEnvironment[CodeTask]):
     """Write or repair a Python function or class; hidden cases decide."""
 
     version = "0.2.0"
-    splits = _splits(*DIFFICULTIES)
-    variants = {difficulty: {"splits": _splits(difficulty)} for difficulty in DIFFICULTIES}
     reward_range = (0.0, 1.0)
     limits = EpisodeLimits(max_steps=20)
     forkable = True
     sandbox_settings = sandbox_settings(Path(__file__).resolve().parent, VISIBLE)
     verifier_sandbox = "separate"
+    counts = {"validation": 480, "test": 480}
+
+    @classmethod
+    def make_task(cls, draw: TaskDraw[Difficulty]) -> CodeTask:
+        """Draw a task for training."""
+        return make_task(draw)
+
+    @classmethod
+    def make_held_out_tasks(cls, draw: TaskDraw[Difficulty], count: int, taken: set[str]) -> Sequence[CodeTask]:
+        """Draw all tasks of a split from one generator."""
+        return make_held_out_tasks(draw, count, taken)
 
     problem: Problem
 

@@ -23,8 +23,9 @@ from typing import Any, Final, NamedTuple
 from ludus.environments.code.checks import EXAMPLES, Case
 from ludus.environments.code.mutations import changes_of, cuts_of
 from ludus.environments.code.neighbors import Draw, neighbors
-from ludus.environments.code.problem import Difficulty, Problem
+from ludus.environments.code.problem import Problem
 from ludus.environments.code.trials import Outcomes, outcomes_in
+from ludus.server import Difficulty
 
 FAULTS: Final[Mapping[Difficulty, int]] = {"easy": 2, "medium": 2, "hard": 3}
 """How many faults a program has."""

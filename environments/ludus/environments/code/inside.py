@@ -1,6 +1,6 @@
 """The part of `code` that runs in a sandbox: execute a program, and make the calls of one case.
 
-Its text follows that of `ludus.environments._isolated.inside`, which has the test runner. The server loads it, too, for
+Its text follows that of `ludus.server.rewards.isolated.inside`, which has the runner. The server loads it, too, for
 the reference.
 """
 
@@ -13,7 +13,7 @@ import sys
 import types
 from typing import Any
 
-from ludus.environments._isolated.inside import MAX_DEPTH, decode, encode, serve
+from ludus.server.rewards.isolated import MAX_DEPTH, decode, encode, serve
 
 FILE = "solution.py"
 """The file name of the policy's program in tracebacks."""

@@ -1,11 +1,13 @@
-"""Run a policy's program in a sandbox; see `inside.py` for the other half, and `_isolated` for what both build on."""
+"""Run a policy's program in a sandbox, with `ludus.server.rewards.isolated`; see `inside.py` for the other half."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, Final
 
-from ludus.environments._isolated.running import (
+from ludus.environments.code import inside
+from ludus.sandbox import RunResult, Sandbox
+from ludus.server.rewards.isolated import (
     CASE_BYTES,
     CASE_SECONDS,
     CaseResult,
@@ -14,8 +16,6 @@ from ludus.environments._isolated.running import (
     run_requests,
     same,
 )
-from ludus.environments.code import inside
-from ludus.sandbox import RunResult, Sandbox
 
 SHOWN: Final = 400
 """The most characters of a value in an observation."""

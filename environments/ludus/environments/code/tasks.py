@@ -7,11 +7,10 @@ kept for the other episodes of a group.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
-from functools import cache, lru_cache
+from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final, Literal
 
-from ludus.environments._partition import FreshTests, SplitName, digest, fresh_tests, split_of
 from ludus.environments.code.checks import (
     Case,
     compiled,
@@ -24,12 +23,11 @@ from ludus.environments.code.checks import (
 from ludus.environments.code.families import FAMILIES
 from ludus.environments.code.faults import Faulty, faulty_program
 from ludus.environments.code.neighbors import Draw, each_rule_counts
-from ludus.environments.code.problem import DIFFICULTIES, Difficulty, Problem
-from ludus.server import Private, Task
+from ludus.environments.code.problem import Problem
+from ludus.server import Difficulty, Private, Task, TaskDraw
+from ludus.server.authoring.partition import digest, split_of
 
 Mode = Literal["write", "repair"]
-COUNTS: Final[Mapping[SplitName, int]] = {"validation": 480, "test": 480}
-"""The number of tasks of the splits that end. Training never does."""
 NAMES: Final = tuple(FAMILIES)
 
 
@@ -47,53 +45,42 @@ class CodeTask(Task):
     """The random number from which the problem and its hidden cases are made, in hexadecimal digits."""
 
 
-def make_task(split: SplitName, difficulties: Sequence[Difficulty], index: int) -> CodeTask:
-    """Return the training task at an index; families and difficulties take turns, and each third task is a repair."""
-    family, difficulty, mode = _kind(difficulties, index)
+def make_task(draw: TaskDraw[Difficulty]) -> CodeTask:
+    """Return a training task; families and difficulties take turns, and each third task is a repair."""
+    family, difficulty, mode = _kind(draw)
     attempt = 0
     while True:
-        recipe = f"{digest(f'code:{split}:{family}:{difficulty}:{index}:{attempt}'):016x}"
+        recipe = f"{digest(f'code:{draw.split}:{family}:{difficulty}:{draw.index}:{attempt}'):016x}"
         problem = drawn_problem(family, difficulty, recipe)
-        if split_of(problem.split_key) == split and _each_rule_counts(family, difficulty, recipe, problem):
-            return _task(f"{split}-{index}", family, difficulty, mode, recipe, problem)
+        if split_of(problem.split_key) == draw.split and _each_rule_counts(family, difficulty, recipe, problem):
+            return _task(draw.id, family, difficulty, mode, recipe, problem)
         attempt += 1
 
 
-def held_out_tasks(split: SplitName, difficulties: Sequence[Difficulty]) -> Sequence[CodeTask]:
-    """Return all tasks of the split for validation or test, none of them twice."""
-    return _made_once(split, tuple(difficulties), fresh_tests() if split == "test" else None)
-
-
-def held_out_task(split: SplitName, difficulties: Sequence[Difficulty], index: int) -> CodeTask:
-    """Return one of them."""
-    return held_out_tasks(split, difficulties)[index]
-
-
-@cache
-def _made_once(split: SplitName, difficulties: Sequence[Difficulty], fresh: FreshTests | None) -> Sequence[CodeTask]:
-    rng = random.Random(digest(f"code:{split}:{fresh.secret if fresh else ''}"))
-    prefix = f"{split}-{fresh.name}" if fresh else split
-    seen = {task.specification for task in _made_once(split, difficulties, None)} if fresh else set[str]()
+def make_held_out_tasks(draw: TaskDraw[Difficulty], count: int, taken: set[str]) -> Sequence[CodeTask]:
+    """Return all tasks of the split for validation or test; see `ProceduralEnvironment.make_held_out_tasks`."""
+    rng = random.Random(digest(f"code:{draw.split}:{draw.secret}"))
     tasks: list[CodeTask] = []
-    while len(tasks) < COUNTS[split]:
-        family, difficulty, mode = _kind(difficulties, len(tasks))
+    while len(tasks) < count:
+        draw = draw.at(len(tasks))
+        family, difficulty, mode = _kind(draw)
         recipe = f"{rng.getrandbits(64):016x}"
         problem = drawn_problem(family, difficulty, recipe)
         if (
-            split_of(problem.split_key) == split
-            and problem.specification not in seen
+            split_of(problem.split_key) == draw.split
+            and problem.specification not in taken
             and _each_rule_counts(family, difficulty, recipe, problem)
         ):
-            seen.add(problem.specification)
-            tasks.append(_task(f"{prefix}-{len(tasks)}", family, difficulty, mode, recipe, problem))
+            taken.add(problem.specification)
+            tasks.append(_task(draw.id, family, difficulty, mode, recipe, problem))
     return tasks
 
 
-def _kind(difficulties: Sequence[Difficulty], index: int) -> tuple[str, Difficulty, Mode]:
-    turn, place = divmod(index, len(NAMES))
-    round, step = divmod(turn, len(difficulties))
+def _kind(draw: TaskDraw[Difficulty]) -> tuple[str, Difficulty, Mode]:
+    turn, place = divmod(draw.index, len(NAMES))
+    round, step = divmod(turn, len(draw.difficulties))
     mode: Mode = "repair" if (round + place) % 3 == 2 else "write"
-    return NAMES[place], difficulties[(step + place) % len(difficulties)], mode
+    return NAMES[place], draw.difficulties[(step + place) % len(draw.difficulties)], mode
 
 
 def _task(id: str, family: str, difficulty: Difficulty, mode: Mode, recipe: str, problem: Problem) -> CodeTask:
@@ -165,4 +152,4 @@ def _hidden_in_repair(family: str, difficulty: Difficulty, recipe: str) -> tuple
     return mark_passed(hidden, [outcomes_of(target, problem, case.calls) == case.expected for case in hidden])
 
 
-__all__ = ["COUNTS", "DIFFICULTIES", "CodeTask", "broken_of", "examples_of", "hidden_of", "make_task", "problem_of"]
+__all__ = ["CodeTask", "broken_of", "examples_of", "hidden_of", "make_held_out_tasks", "make_task", "problem_of"]

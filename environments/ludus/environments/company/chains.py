@@ -13,11 +13,12 @@ from ludus.environments.company.office import Office, carry_out, desk_of, opened
 from ludus.environments.company.side_requests import with_side_request
 from ludus.environments.company.story import DAYS, Cast, NothingLeft, Unsuitable, stories
 from ludus.environments.workplace.drafts import Case
-from ludus.environments.workplace.goals import Goal, Level
+from ludus.environments.workplace.goals import Goal
 from ludus.environments.workplace.grading import Outcome, evaluate
 from ludus.environments.workplace.world.companies import company
 from ludus.environments.workplace.world.company import Company
 from ludus.environments.workplace.world.store import Store
+from ludus.server import Difficulty
 
 log = logging.getLogger("ludus.environments.company")
 
@@ -40,7 +41,7 @@ class Chain:
 
     company: str
     origin: str
-    level: Level
+    level: Difficulty
     story: str
     draw: int
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
-from itertools import count
+from itertools import count as count_up
 from typing import Final
 
-from ludus.environments._partition import FreshTests, SplitName, digest, fresh_tests
 from ludus.environments.company.chains import (
     DAYS,
     Chain,
@@ -28,15 +26,13 @@ from ludus.environments.workplace.apps.desk import Desk
 from ludus.environments.workplace.briefing import briefing
 from ludus.environments.workplace.drafts import Case
 from ludus.environments.workplace.environment import reward_of
-from ludus.environments.workplace.goals import DONE, LEVELS, Goal, Level
+from ludus.environments.workplace.goals import DONE, Goal
 from ludus.environments.workplace.grading import Outcome
 from ludus.environments.workplace.world.companies import names
 from ludus.environments.workplace.world.store import Store
 from ludus.protocol import Answer, Call, EpisodeLimits, Reward, StepResult, text_of
-from ludus.server import Private, Split, Task, WorldEnvironment
-
-CHAINS: Final[Mapping[SplitName, int]] = {"validation": 200, "test": 200}
-"""The number of chains of the splits that end. Training never does."""
+from ludus.server import Difficulty, Private, ProceduralEnvironment, Task, TaskDraw, WorldEnvironment
+from ludus.server.authoring.partition import digest
 
 _NOTHING_LEFT: Final = (
     "What I wanted to ask for today needs the records that we worked on in the days before, and they are not there any "
@@ -51,7 +47,7 @@ _STAYS: Final = (
 class CompanyTask(Task):
     """The request of a day."""
 
-    difficulty: Level
+    difficulty: Difficulty
     company: str
     """The name of the company, which determines the split."""
     day: int
@@ -82,64 +78,28 @@ def chain_of(task: CompanyTask) -> Chain:
     return Chain(task.company, task.origin, task.difficulty, task.story, task.draw)
 
 
-def make_chain(split: SplitName, levels: Sequence[Level], number: int, secret: str = "") -> Chain:
-    """Return the chain with a number; levels take turns, then stories, then companies."""
-    which, level = divmod(number, len(levels))
+def make_chain(draw: TaskDraw[Difficulty], number: int) -> Chain:
+    """Return the chain of a split with a number; difficulties take turns, then stories, then companies."""
+    which, level = divmod(number, len(draw.difficulties))
     kinds = list(stories())
     turn, kind = divmod(which, len(kinds))
-    known = names(split, secret)
-    return Chain(
-        known[(turn + kind) % len(known)], secret, levels[level], kinds[kind],
-        digest(f"company:{split}:{levels[level]}:{kinds[kind]}:{turn}:{secret}") >> 11,
-    )  # fmt: skip
+    known = names(draw.split, draw.secret)
+    seed = digest(f"company:{draw.split}:{draw.difficulties[level]}:{kinds[kind]}:{turn}:{draw.secret}") >> 11
+    return Chain(known[(turn + kind) % len(known)], draw.secret, draw.difficulties[level], kinds[kind], seed)
 
 
-def make_task(split: SplitName, levels: Sequence[Level], index: int) -> CompanyTask:
-    """Return the task of the training split at an index."""
-    number, day = divmod(index, DAYS)
-    return _task(make_chain(split, levels, number), day, f"{split}-{index}")
-
-
-def _task(chain: Chain, day: int, id: str) -> CompanyTask:
+def _task(chain: Chain, draw: TaskDraw[Difficulty]) -> CompanyTask:
     return CompanyTask(
-        id=id, difficulty=chain.level, company=chain.company, day=day + 1, story=chain.story, draw=chain.draw,
-        origin=chain.origin,
+        id=draw.id, difficulty=chain.level, company=chain.company, day=draw.index % DAYS + 1, story=chain.story,
+        draw=chain.draw, origin=chain.origin,
     )  # fmt: skip
 
 
-@cache
-def _chains(split: SplitName, levels: tuple[Level, ...], fresh: FreshTests | None) -> Sequence[Chain]:
-    """Return all chains of a split that ends, none of them twice."""
-    found: dict[str, Chain] = {}
-    for number in count():
-        if len(found) == CHAINS[split]:
-            break
-        chain = make_chain(split, levels, number, fresh.secret if fresh else "")
-        found.setdefault(f"{chain.company}|{chain.story}|{cast_of(chain)}", chain)
-    return list(found.values())
-
-
-def held_out_task(split: SplitName, levels: tuple[Level, ...], index: int) -> CompanyTask:
-    """Return the task of the split for validation or test at an index."""
-    fresh = fresh_tests() if split == "test" else None
-    number, day = divmod(index, DAYS)
-    prefix = f"{split}-{fresh.name}" if fresh else split
-    return _task(_chains(split, levels, fresh)[number], day, f"{prefix}-{index}")
-
-
-def _splits(*levels: Level) -> dict[str, Split[CompanyTask]]:
-    held_out: dict[str, Split[CompanyTask]] = {
-        split: Split.lazy(partial(held_out_task, split, levels), DAYS * number) for split, number in CHAINS.items()
-    }
-    return {"train": Split.generated(partial(make_task, "train", levels)), **held_out}
-
-
-class Company(WorldEnvironment[CompanyTask, World]):
+class Company(ProceduralEnvironment[CompanyTask], WorldEnvironment[CompanyTask, World]):
     """Work five days in a generated company that remembers: each day goes on with what the earlier ones have left."""
 
     version = "0.2.0"
-    splits = _splits(*LEVELS)
-    variants = {level: {"splits": _splits(level)} for level in LEVELS}
+    counts = {"validation": 200 * DAYS, "test": 200 * DAYS}
     toolsets = APPS
     chain_length = DAYS
     reward_range = (0.0, 1.0)
@@ -149,6 +109,23 @@ class Company(WorldEnvironment[CompanyTask, World]):
 
     desk: Desk
     """What the tools work on."""
+
+    @classmethod
+    def make_task(cls, draw: TaskDraw[Difficulty]) -> CompanyTask:
+        """Return a day of a chain for training."""
+        return _task(make_chain(draw, draw.index // DAYS), draw)
+
+    @classmethod
+    def make_held_out_tasks(cls, draw: TaskDraw[Difficulty], count: int, taken: set[str]) -> Sequence[CompanyTask]:
+        """Return the days of different chains."""
+        chains: dict[str, Chain] = {}
+        for number in count_up():
+            if len(chains) * DAYS == count:
+                break
+            chain = make_chain(draw, number)
+            chains.setdefault(f"{chain.company}|{chain.story}|{cast_of(chain)}", chain)
+        days = [chain for chain in chains.values() for _ in range(DAYS)]
+        return [_task(chain, draw.at(index)) for index, chain in enumerate(days)]
 
     @classmethod
     def world_of(cls, task: CompanyTask) -> str:

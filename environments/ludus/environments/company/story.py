@@ -9,7 +9,8 @@ from importlib import import_module
 from typing import Any, Final
 
 from ludus.environments.workplace.drafts import Case, Unsuitable
-from ludus.environments.workplace.goals import Goal, Level
+from ludus.environments.workplace.goals import Goal
+from ludus.server import Difficulty
 
 DAYS: Final = 5
 """The days of a story, which are the tasks of a chain."""
@@ -36,7 +37,7 @@ class Story:
     """
 
     name: str
-    cast: Callable[[Case, Level], Cast]
+    cast: Callable[[Case, Difficulty], Cast]
     days: tuple[Day, ...]
 
 
@@ -44,7 +45,7 @@ _STORIES: dict[str, Story] = {}
 _MODULES: Final = ("deal", "project", "requests", "week")
 
 
-def story(name: str, cast: Callable[[Case, Level], Cast], *days: Day) -> Story:
+def story(name: str, cast: Callable[[Case, Difficulty], Cast], *days: Day) -> Story:
     """Register a story."""
     assert len(days) == DAYS
     _STORIES[name] = Story(name, cast, days)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Generator, Mapping, Sequence
-from functools import partial
-from typing import Annotated, Final, Literal, NamedTuple
+from typing import Annotated, Final, NamedTuple
 
 from pydantic import Field
 
-from ludus.environments._partition import SPLITS, SplitName
 from ludus.environments.connect_four.board import (
     HEIGHT,
     WIDTH,
@@ -21,9 +19,9 @@ from ludus.environments.connect_four.board import (
 )
 from ludus.environments.connect_four.openings import COUNTS, opening_at
 from ludus.protocol import Answer, Call, Component, EpisodeLimits, Reward, StepResult, text_of
-from ludus.server import Match, SeatedEnvironment, Split, Task, ToolError, tool
+from ludus.server import Difficulty, Match, ProceduralEnvironment, SeatedEnvironment, Task, TaskDraw, ToolError, tool
+from ludus.server.authoring.partition import SplitType
 
-Difficulty = Literal["easy", "medium", "hard"]
 STONES: Final[Mapping[str, str]] = {"first": "X", "second": "O"}
 
 
@@ -53,22 +51,6 @@ class ConnectFourTask(Task):
     win_in: int
     """The moves of both sides to the win."""
     difficulty: Difficulty
-
-
-def make_task(split: SplitName, difficulties: Sequence[Difficulty], index: int) -> ConnectFourTask:
-    """Return the task at an index; difficulties take turns."""
-    place, kind = divmod(index, len(difficulties))
-    level = LEVELS[difficulties[kind]]
-    opening, prefix = opening_at(split, level.plies, place)
-    return ConnectFourTask(
-        id=f"{prefix}-{index}", opening=opening, opponent=level.opponent, win_in=level.plies,
-        difficulty=difficulties[kind],
-    )  # fmt: skip
-
-
-def _splits(*difficulties: Difficulty) -> dict[str, Split[ConnectFourTask]]:
-    count = len(difficulties)
-    return {one: Split.lazy(partial(make_task, one, difficulties), count * COUNTS[one]) for one in SPLITS}
 
 
 class ConnectFourMatch(Match[ConnectFourTask]):
@@ -115,19 +97,30 @@ class ConnectFourMatch(Match[ConnectFourTask]):
         return {seat: _reward(won=seat == winner, drawn=winner is None) for seat in self.seats}
 
 
-class ConnectFour(SeatedEnvironment[ConnectFourTask, ConnectFourMatch]):
+class ConnectFour(ProceduralEnvironment[ConnectFourTask], SeatedEnvironment[ConnectFourTask, ConnectFourMatch]):
     """Play Connect Four from an opening, against another agent or a scripted opponent."""
 
     version = "0.2.0"
     match_class = ConnectFourMatch
-    splits = _splits("easy", "medium", "hard")
-    variants = {
-        "easy": {"splits": _splits("easy"), "random_baseline": 0.66},
-        "hard": {"splits": _splits("hard"), "random_baseline": 0.05},
-    }
+    counts = COUNTS
+    variants = {"easy": {"random_baseline": 0.66}, "hard": {"random_baseline": 0.05}}
     reward_range = (0.0, 1.0)
     random_baseline = 0.27  # the average reward of random columns with room
     limits = EpisodeLimits(max_steps=100)
+
+    @classmethod
+    def count_tasks(cls, split: SplitType, difficulties: Sequence[Difficulty]) -> int:
+        """Return how many openings a split has; each difficulty has as many."""
+        return len(difficulties) * cls.counts[split]
+
+    @classmethod
+    def make_task(cls, draw: TaskDraw[Difficulty]) -> ConnectFourTask:
+        """Return an opening."""
+        level = LEVELS[draw.difficulty]
+        opening = opening_at(draw.split, level.plies, draw.place, draw.secret)
+        return ConnectFourTask(
+            id=draw.id, opening=opening, opponent=level.opponent, win_in=level.plies, difficulty=draw.difficulty
+        )
 
     def setup(self) -> None:
         """Note which moves the seat has seen."""

@@ -15,38 +15,42 @@ from functools import cache
 from importlib import resources
 from typing import Final
 
-from ludus.environments._partition import FreshTests, SplitName, digest, fresh_tests, split_of
 from ludus.environments.connect_four.board import Position, canonical, forced_win, position_after
+from ludus.server.authoring.partition import SplitType, digest, split_of
 
 PLIES: Final = (3, 5, 7)
 """The plies to the forced win, by difficulty."""
-COUNTS: Final[Mapping[SplitName, int]] = {"train": 400, "validation": 50, "test": 50}
+COUNTS: Final[Mapping[SplitType, int]] = {"train": 400, "validation": 50, "test": 50}
 """The openings of each split and number of plies."""
 _LENGTHS: Final = (8, 10, 12, 14)
 """The moves before a task begins: even, so that the first player moves next."""
 
 
 @cache
-def openings(split: SplitName, plies: int) -> tuple[str, ...]:
+def openings(split: SplitType, plies: int) -> tuple[str, ...]:
     """Return the moves of a split's openings with a win in so many plies. No position is in two splits."""
     text = (resources.files("ludus.environments.connect_four") / "openings.txt").read_text("ascii")
     lines = [line.split() for line in text.splitlines()]
     return tuple(moves for number, moves in lines if int(number) == plies and split_of_moves(moves) == split)
 
 
-def opening_at(split: SplitName, plies: int, place: int) -> tuple[str, str]:
-    """Return the moves of an opening, and the prefix of its task's id. Where `LUDUS_TEST_SECRET` is set, those of the
-    split test are drawn from it: each hard one takes a fifth of a second of search, when it is first asked for."""
-    fresh = fresh_tests() if split == "test" else None
-    if fresh is None:
-        return openings(split, plies)[place], split
-    return _fresh_openings(fresh, plies)(place), f"{split}-{fresh.name}"
+def opening_at(split: SplitType, plies: int, place: int, secret: str = "") -> str:
+    """Return the moves of an opening.
+
+    Args:
+        split: the split.
+        plies: the plies to the win.
+        place: which of these openings.
+        secret: what fresh tests are drawn from; empty for the openings that everybody can read. Each fresh hard one
+            takes a fifth of a second of search, when it is first asked for.
+    """
+    return _fresh_openings(secret, plies)(place) if secret else openings(split, plies)[place]
 
 
 @cache
-def _fresh_openings(fresh: FreshTests, plies: int) -> Callable[[int], str]:
+def _fresh_openings(secret: str, plies: int) -> Callable[[int], str]:
     """Return a function from a place to the opening there, which draws only as many as are asked for."""
-    rng = random.Random(digest(f"connect_four:{plies}:{fresh.secret}"))
+    rng = random.Random(digest(f"connect_four:{plies}:{secret}"))
     seen = {canonical(moves) for moves in openings("test", plies)}
     found: list[str] = []
 
@@ -100,7 +104,7 @@ def _random_moves(rng: random.Random) -> str | None:
     return moves
 
 
-def split_of_moves(moves: str) -> SplitName:
+def split_of_moves(moves: str) -> SplitType:
     """Return the split to which the position after moves belongs, and its mirror image."""
     return split_of(f"connect_four:{canonical(moves)}")
 

@@ -5,16 +5,17 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
-from functools import cache, partial
+from functools import cache
 from typing import Final
 
-from ludus.environments._partition import FreshTests, SplitName, digest, fresh_tests
 from ludus.environments.countdown.expression import Expression, read_expression, swapped, without_layout
-from ludus.environments.countdown.generator import LEVELS, Difficulty, make_problem
+from ludus.environments.countdown.generator import LEVELS, make_problem
 from ludus.protocol import Answer, Call, Component, EpisodeLimits, Reward, StepResult
-from ludus.server import Environment, Private, Result, Split, Task, ToolError, tool
+from ludus.server import Difficulty, Private, ProceduralEnvironment, Result, Task, TaskDraw, ToolError, tool
+from ludus.server.authoring.partition import digest
 
-COUNTS: Final[Mapping[SplitName, int]] = {"train": 40_000, "validation": 300, "test": 300}
+TESTS: Final = 300
+"""The number of test tasks."""
 
 
 class CountdownTask(Task):
@@ -28,41 +29,35 @@ class CountdownTask(Task):
 
 
 @cache
-def _fresh_places(difficulty: Difficulty, fresh: FreshTests) -> Sequence[int]:
+def _fresh_places(difficulty: Difficulty, secret: str) -> Sequence[int]:
     """Return where the fresh test tasks of a level are in its test split; none of them is a public one."""
-    rng = random.Random(digest(f"countdown:test:{fresh.secret}:{difficulty}"))
-    return rng.sample(range(COUNTS["test"], LEVELS[difficulty].choices // 10), COUNTS["test"])
+    rng = random.Random(digest(f"countdown:test:{secret}:{difficulty}"))
+    return rng.sample(range(TESTS, LEVELS[difficulty].choices // 10), TESTS)
 
 
-def make_task(split: SplitName, difficulties: Sequence[Difficulty], index: int) -> CountdownTask:
-    """Return the task at an index; difficulties take turns."""
-    difficulty = difficulties[index % len(difficulties)]
-    which = index // len(difficulties)
-    fresh = fresh_tests() if split == "test" else None
-    problem = make_problem(split, difficulty, _fresh_places(difficulty, fresh)[which] if fresh else which)
-    return CountdownTask(
-        id=f"{split}-{fresh.name}-{index}" if fresh else f"{split}-{index}",
-        numbers=problem.numbers,
-        target=problem.target,
-        difficulty=difficulty,
-        solution=problem.solution,
-    )
-
-
-def _splits(*difficulties: Difficulty) -> dict[str, Split[CountdownTask]]:
-    return {split: Split.lazy(partial(make_task, split, difficulties), count) for split, count in COUNTS.items()}
-
-
-class Countdown(Environment[CountdownTask]):
+class Countdown(ProceduralEnvironment[CountdownTask]):
     """Combine the given numbers with + - * / and parentheses, each at most once, so that they make the target."""
 
     version = "0.3.0"
-    splits = _splits("easy", "medium", "hard")
-    variants = {"easy": {"splits": _splits("easy")}, "hard": {"splits": _splits("hard")}}
+    counts = {"train": 40_000, "validation": 300, "test": TESTS}
+    variants = {"easy": {}, "hard": {}}
     reward_range = (0.0, 1.0)
     limits = EpisodeLimits(max_steps=20)
     forkable = True
     blocking = False
+
+    @classmethod
+    def make_task(cls, draw: TaskDraw[Difficulty]) -> CountdownTask:
+        """Return the numbers and the target at a place."""
+        place = _fresh_places(draw.difficulty, draw.secret)[draw.place] if draw.fresh else draw.place
+        problem = make_problem(draw.split, draw.difficulty, place)
+        return CountdownTask(
+            id=draw.id,
+            numbers=problem.numbers,
+            target=problem.target,
+            difficulty=draw.difficulty,
+            solution=problem.solution,
+        )
 
     def setup(self) -> None:
         """Reset the count of tries."""

@@ -11,11 +11,10 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Final, Literal
+from typing import Final
 
-from ludus.environments._partition import SplitName, digest, place_of, scattered
-
-Difficulty = Literal["easy", "medium", "hard"]
+from ludus.server import Difficulty
+from ludus.server.authoring.partition import SplitType, digest, place_of, scattered
 
 Value = int | tuple[int, int]
 """A whole number, or a fraction in lowest terms; much quicker to make and to compare than `Fraction`."""
@@ -64,7 +63,7 @@ class Problem:
     solution: str
 
 
-def make_problem(split: SplitName, difficulty: Difficulty, index: int) -> Problem:
+def make_problem(split: SplitType, difficulty: Difficulty, index: int) -> Problem:
     """Return the problem at an index of a split, which is always the same.
 
     Raises:

@@ -6,15 +6,15 @@ import math
 import random
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from typing import ClassVar, Final, Literal
 
-from ludus.environments._partition import SPLITS, FreshTests, SplitName, draw, fresh_tests, split_of
 from ludus.protocol import Answer, Call, Component, EpisodeLimits, Reward, StepResult, text_of
-from ludus.server import Environment, Result, Split, Task, ToolError, tool
+from ludus.server import Difficulty, ProceduralEnvironment, Result, Task, TaskDraw, ToolError, tool
+from ludus.server.authoring.partition import SplitType, draw_in_split, split_of
 
-Difficulty = Literal["tiny", "easy", "medium", "hard"]
-COUNTS: Final[Mapping[SplitName, int]] = {"train": 10_000, "validation": 300, "test": 300}
+Size = Literal["tiny", Difficulty]
+"""The difficulties, with ranges of seven numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Level:
 
 TINY_LOWS: Final = tuple(low for low in range(100, 1000) if low % 10 <= 3)
 """The low ends of the tiny ranges: all seven numbers of a range share their first two digits."""
-LEVELS: Final[Mapping[Difficulty, Level]] = {
+LEVELS: Final[Mapping[Size, Level]] = {
     "tiny": Level(sizes=(7, 7), spare=0),
     "easy": Level(sizes=(8, 20), spare=2),
     "medium": Level(sizes=(50, 200), spare=1),
@@ -44,28 +44,11 @@ class GuessNumberTask(Task):
     high: int
     guesses: int
     """Guesses allowed."""
-    difficulty: Difficulty
-
-
-def make_task(split: SplitName, difficulties: Sequence[Difficulty], index: int) -> GuessNumberTask:
-    """Return the task at an index; difficulties take turns."""
-    difficulty = difficulties[index % len(difficulties)]
-    level = LEVELS[difficulty]
-    count = COUNTS[split]
-    fresh = fresh_tests() if split == "test" else None
-
-    def candidate(rng: random.Random) -> tuple[int, int]:
-        # The low end modulo `count` is the index, so no two tasks of a split are the same.
-        low = count * rng.randrange(100_000 // count) + index
-        return low, low + rng.randint(*level.sizes) - 1
-
-    stream = f"guess_number:{difficulty}:{index}" + (f":{fresh.secret}" if fresh else "")
-    low, high = draw(split, stream, candidate, _identity)
-    return _task(split, index, low, high, difficulty, fresh)
+    difficulty: Size
 
 
 @cache
-def tiny_ranges(split: SplitName, secret: str = "") -> Sequence[tuple[int, int]]:
+def tiny_ranges(split: SplitType, secret: str = "") -> Sequence[tuple[int, int]]:
     """Return every tiny range of a split, in a fixed shuffled order; no range is in two splits."""
     ranges = [(low, low + LEVELS["tiny"].sizes[0] - 1) for low in TINY_LOWS]
     own = [ends for ends in ranges if split_of(_identity(ends)) == split]
@@ -73,43 +56,20 @@ def tiny_ranges(split: SplitName, secret: str = "") -> Sequence[tuple[int, int]]
     return own
 
 
-def tiny_task(split: SplitName, index: int) -> GuessNumberTask:
-    """Return the task of a tiny range at an index."""
-    fresh = fresh_tests() if split == "test" else None
-    low, high = tiny_ranges(split, fresh.secret if fresh else "")[index]
-    return _task(split, index, low, high, "tiny", fresh)
-
-
-def _task(
-    split: SplitName, index: int, low: int, high: int, difficulty: Difficulty, fresh: FreshTests | None
-) -> GuessNumberTask:
-    guesses = (high - low + 1).bit_length() + LEVELS[difficulty].spare
-    id = f"{split}-{fresh.name}-{index}" if fresh else f"{split}-{index}"
-    return GuessNumberTask(id=id, low=low, high=high, guesses=guesses, difficulty=difficulty)
-
-
 def _identity(ends: tuple[int, int]) -> str:
     return f"guess_number:{ends}"
 
 
-def _splits(*difficulties: Difficulty) -> dict[str, Split[GuessNumberTask]]:
-    return {split: Split.lazy(partial(make_task, split, difficulties), count) for split, count in COUNTS.items()}
-
-
-def _tiny_splits() -> dict[str, Split[GuessNumberTask]]:
-    return {split: Split.lazy(partial(tiny_task, split), len(tiny_ranges(split))) for split in SPLITS}
-
-
-class GuessNumber(Environment[GuessNumberTask]):
+class GuessNumber(ProceduralEnvironment[GuessNumberTask]):
     """Find a hidden whole number by guessing; each wrong guess is answered with higher or lower."""
 
     version = "0.1.0"
-    splits = _splits("easy", "medium", "hard")
+    counts = {"train": 10_000, "validation": 300, "test": 300}
     variants = {
         # Seven numbers, three guesses: for models of a few hundred thousand weights. Only halving always wins.
-        "tiny": {"splits": _tiny_splits(), "random_baseline": 3 / 7},
-        "easy": {"splits": _splits("easy"), "random_baseline": 0.49},
-        "hard": {"splits": _splits("hard"), "random_baseline": 0.0},
+        "tiny": {"difficulties": ("tiny",), "random_baseline": 3 / 7},
+        "easy": {"random_baseline": 0.49},
+        "hard": {"random_baseline": 0.0},
         "shaped": {"shaping": 0.25},
     }
     reward_range = (0.0, 1.0)
@@ -121,6 +81,30 @@ class GuessNumber(Environment[GuessNumberTask]):
     shaping: ClassVar[float] = 0.0
     """The part of the reward that is for narrowing the range instead of winning. Use a sum of powers of two, so that
     rewards add up to exactly 1."""
+
+    @classmethod
+    def count_tasks(cls, split: SplitType, difficulties: Sequence[Size]) -> int:
+        """Return how many ranges a split has; there are few tiny ones."""
+        return cls.counts[split] if "tiny" not in difficulties else len(tiny_ranges(split))
+
+    @classmethod
+    def make_task(cls, draw: TaskDraw[Size]) -> GuessNumberTask:
+        """Draw a range."""
+        level = LEVELS[draw.difficulty]
+        count = cls.counts[draw.split]
+
+        def candidate(rng: random.Random) -> tuple[int, int]:
+            # The low end modulo `count` is the index, so no two tasks of a split are the same.
+            low = count * rng.randrange(100_000 // count) + draw.index
+            return low, low + rng.randint(*level.sizes) - 1
+
+        if draw.difficulty == "tiny":
+            low, high = tiny_ranges(draw.split, draw.secret)[draw.index]
+        else:
+            stream = f"guess_number:{draw.difficulty}:{draw.index}" + (f":{draw.secret}" if draw.fresh else "")
+            low, high = draw_in_split(draw.split, stream, candidate, _identity)
+        guesses = (high - low + 1).bit_length() + level.spare
+        return GuessNumberTask(id=draw.id, low=low, high=high, guesses=guesses, difficulty=draw.difficulty)
 
     def setup(self) -> None:
         """Draw the number."""

@@ -9,15 +9,14 @@ from __future__ import annotations
 import json
 from functools import lru_cache
 from itertools import accumulate
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from ludus.environments._dice import Dice
-from ludus.environments._partition import SplitName, digest, split_of
 from ludus.environments.negotiation.opponents import reachable_by_hardest
 from ludus.environments.negotiation.scenario import Domain, Issue, Scenario
 from ludus.environments.negotiation.themes import CONTRACTS, GOODS, ITEMS
-
-Difficulty = Literal["easy", "medium", "hard"]
+from ludus.server import Difficulty
+from ludus.server.authoring.partition import SplitType, digest, split_of
 
 HIGHEST_PRICE: Final = 999
 """The highest price that can be proposed."""
@@ -44,7 +43,7 @@ class Drawn(NamedTuple):
         return json.dumps(facts, sort_keys=True)
 
 
-def draw_scenario(stream: str, split: SplitName, difficulty: Difficulty, domain: Domain) -> Drawn:
+def draw_scenario(stream: str, split: SplitType, difficulty: Difficulty, domain: Domain) -> Drawn:
     """Return the first negotiation of a random stream that belongs to a split."""
     dice = Dice(digest(stream))
     draw = {"items": _items, "contract": _contract, "price": _price}[domain]

@@ -7,16 +7,16 @@ from typing import Annotated, Final, NamedTuple
 
 from pydantic import Field
 
-from ludus.environments.negotiation.drawing import scenario_of
+from ludus.environments.negotiation.drawing import Drawn, draw_scenario, scenario_of
 from ludus.environments.negotiation.exploits import policies
 from ludus.environments.negotiation.opponents import STYLES, Opponent, acceptable, best_deals
 from ludus.environments.negotiation.prompts import briefing
 from ludus.environments.negotiation.reactions import meeting, needs_of
 from ludus.environments.negotiation.scenario import SEATS, Deal
-from ludus.environments.negotiation.tasks import DOMAINS, NegotiationTask, kinds_of, splits_of
+from ludus.environments.negotiation.tasks import DOMAINS, OPPONENTS, ROUNDS, Kind, NegotiationTask, kinds_of
 from ludus.environments.negotiation.terms import read_terms, write_terms
 from ludus.protocol import Answer, Call, Component, EpisodeLimits, Reward, StepResult
-from ludus.server import Match, SeatedEnvironment, ToolError, tool
+from ludus.server import Match, ProceduralEnvironment, SeatedEnvironment, TaskDraw, ToolError, tool
 
 MESSAGES: Final = 2
 """How many messages a turn may have."""
@@ -178,23 +178,40 @@ class NegotiationMatch(Match[NegotiationTask]):
         )
 
 
-class Negotiation(SeatedEnvironment[NegotiationTask, NegotiationMatch]):
+class Negotiation(ProceduralEnvironment[NegotiationTask], SeatedEnvironment[NegotiationTask, NegotiationMatch]):
     """Negotiate items, contracts and prices with another agent or a scripted opponent whose values are hidden."""
 
     version = "0.2.0"
     match_class = NegotiationMatch
-    splits = splits_of(kinds_of())
+    difficulties = kinds_of()
     variants = {
-        "easy": {"splits": splits_of(kinds_of(difficulties=["easy"])), "random_baseline": 0.05},
-        "medium": {"splits": splits_of(kinds_of(difficulties=["medium"])), "random_baseline": 0.01},
-        "hard": {"splits": splits_of(kinds_of(difficulties=["hard"])), "random_baseline": 0.01},
-        "price": {"splits": splits_of(kinds_of(domains=["price"])), "random_baseline": 0.01},
-        "shared": {"splits": splits_of(kinds_of(domains=DOMAINS[:2], scoring="shared")), "random_baseline": 0.12},
+        "easy": {"difficulties": kinds_of(difficulties=["easy"]), "random_baseline": 0.05},
+        "medium": {"difficulties": kinds_of(difficulties=["medium"]), "random_baseline": 0.01},
+        "hard": {"difficulties": kinds_of(difficulties=["hard"]), "random_baseline": 0.01},
+        "price": {"difficulties": kinds_of(domains=["price"]), "random_baseline": 0.01},
+        "shared": {"difficulties": kinds_of(domains=DOMAINS[:2], scoring="shared"), "random_baseline": 0.12},
     }
     reward_range = (0.0, 1.0)
     random_baseline = 0.02  # the average reward of random offers, where every fifth turn accepts what is open
     limits = EpisodeLimits(max_steps=100)
     blocking = False
+
+    @classmethod
+    def make_task(cls, draw: TaskDraw[Kind]) -> NegotiationTask:
+        """Draw a negotiation; kinds take turns, and so do the scripted opponents of each."""
+        kind = draw.difficulty
+        stream = f"negotiation:{draw.split}:{draw.secret}:{kind.difficulty}:{kind.domain}:{kind.scoring}:{draw.place}"
+        opponents = OPPONENTS[kind.difficulty]
+        return NegotiationTask(
+            id=draw.id, domain=kind.domain, difficulty=kind.difficulty, scoring=kind.scoring,
+            opponent=opponents[draw.index // len(draw.difficulties) % len(opponents)], rounds=ROUNDS[kind.difficulty],
+            scenario=draw_scenario(stream, draw.split, kind.difficulty, kind.domain).code,
+        )  # fmt: skip
+
+    @classmethod
+    def task_identity(cls, task: NegotiationTask, draw: TaskDraw[Kind]) -> str:
+        """Return the values of both seats."""
+        return Drawn(task.scenario, task.domain, task.difficulty).identity
 
     def setup(self) -> None:
         """Note which events the seat has seen."""

@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from ludus.environments._dice import Dice
-from ludus.environments._partition import digest
+from ludus.server.authoring.partition import digest
 
 
 class Need(NamedTuple):

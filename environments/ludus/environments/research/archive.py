@@ -16,13 +16,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ludus.environments._partition import digest
 from ludus.environments.search.world import RELATIONS, Entity, Graph, Kind, Layout, Relation
 from ludus.environments.search.world.index import Index
 from ludus.environments.search.world.library import Shelf, World, graph_of, layout_of
 from ludus.environments.search.world.pages import Page, link, value_text, write_pages
 from ludus.environments.search.world.prose import OUTDATED
 from ludus.environments.search.world.schema import LISTINGS, OF_KIND, WORKS
+from ludus.server.authoring.partition import digest
 
 YEARS: Final = range(1966, 1990)
 """The years of revisions and reports."""

@@ -16,12 +16,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, NamedTuple, TypeVar
 
-from ludus.environments._partition import digest
 from ludus.environments.research.archive import Archive, archive_of
 from ludus.environments.research.columns import Cells, Path, continued, form_of, label_of, paths_of
 from ludus.environments.research.questions import Asked, candidates
-from ludus.environments.search.questions import Difficulty, mention
+from ludus.environments.search.questions import mention
 from ludus.environments.search.world import RELATIONS, Kind
+from ludus.server import Difficulty
+from ludus.server.authoring.partition import digest
 
 T = TypeVar("T")
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import ClassVar, Final
 
-from ludus.environments._partition import SplitName, fresh_tests
 from ludus.environments.research import equivalents, exploits
 from ludus.environments.research.archive import archive_of, kept_library, open_library
 from ludus.environments.research.briefs import brief_of
@@ -18,17 +16,12 @@ from ludus.environments.research.prose import SHARE, ProseFault, endpoint_from_s
 from ludus.environments.research.report import Unreadable, form_problems, read_report
 from ludus.environments.research.sheet import Sheet
 from ludus.environments.research.writer import perfect, title_of
-from ludus.environments.search.questions import DIFFICULTIES, Difficulty
 from ludus.environments.search.reader import Reader
-from ludus.environments.search.world.library import world_name
 from ludus.protocol import Answer, Call, EpisodeLimits, StepResult
-from ludus.server import Result, Split, Task, ToolError, tool
+from ludus.server import Difficulty, Result, Task, TaskDraw, ToolError, tool
 from ludus.server.rewards import Attempt, Endpoint, Node, Penalty, Verdict, WeightedSum
 from ludus.server.rewards import check as check_of
 from ludus.server.rewards.nodes import Offload, settle
-
-COUNTS: Final[Mapping[SplitName, int]] = {"validation": 300, "test": 300}
-"""The number of tasks of the splits that end. Training never does."""
 
 TRAINING_BRIEFS: Final = 200
 """The briefs of a level about one training world."""
@@ -50,29 +43,9 @@ class ResearchTask(Task):
     """The number of the brief among those of its level about the world."""
 
 
-def make_task(split: SplitName, difficulties: Sequence[Difficulty], index: int) -> ResearchTask:
-    """Return the task at an index; difficulties take turns, and so do some worlds."""
-    difficulty, which = difficulties[index % len(difficulties)], index // len(difficulties)
-    if split == "train":
-        block, within = divmod(which, INTERLEAVED * TRAINING_BRIEFS)
-        world, place = INTERLEAVED * block + within % INTERLEAVED, within // INTERLEAVED
-    else:
-        world, place = which % HELD_OUT_WORLDS, which // HELD_OUT_WORLDS
-    fresh = fresh_tests() if split == "test" else None
-    prefix = f"{split}-{fresh.name}" if fresh else split
-    return ResearchTask(id=f"{prefix}-{index}", world=world_name(split, world), difficulty=difficulty, number=place)
-
-
 def sheet_of(task: ResearchTask) -> Sheet:
     """Return what a perfect report on a task says."""
     return Sheet.of(archive_of(task.world), brief_of(task.world, task.difficulty, task.number))
-
-
-def _splits(*difficulties: Difficulty) -> dict[str, Split[ResearchTask]]:
-    held_out: dict[str, Split[ResearchTask]] = {
-        split: Split.lazy(partial(make_task, split, difficulties), count) for split, count in COUNTS.items()
-    }
-    return {"train": Split.generated(partial(make_task, "train", difficulties)), **held_out}
 
 
 @dataclass(frozen=True)
@@ -100,8 +73,6 @@ class Research(Reader[ResearchTask]):
     """Write a report on several entities of a generated encyclopedia, graded by a checklist of 100 to 200 items."""
 
     version = "0.2.0"
-    splits = _splits(*DIFFICULTIES)
-    variants = {difficulty: {"splits": _splits(difficulty)} for difficulty in DIFFICULTIES}
     reward_range = (0.0, 1.0)
     limits = EpisodeLimits(max_steps=120)
     forkable = True
@@ -112,6 +83,16 @@ class Research(Reader[ResearchTask]):
 
     summary: str = ""
     """The summary of the submitted report."""
+
+    @classmethod
+    def make_task(cls, draw: TaskDraw[Difficulty]) -> ResearchTask:
+        """Return a brief; some worlds take turns."""
+        if draw.split == "train":
+            block, within = divmod(draw.place, INTERLEAVED * TRAINING_BRIEFS)
+            world, place = INTERLEAVED * block + within % INTERLEAVED, within // INTERLEAVED
+        else:
+            place, world = divmod(draw.place, HELD_OUT_WORLDS)
+        return ResearchTask(id=draw.id, world=f"{draw.prefix}-{world}", difficulty=draw.difficulty, number=place)
 
     async def setup(self) -> None:
         """Open the world; a thread makes it if this process has not."""

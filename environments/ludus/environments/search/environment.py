@@ -5,30 +5,23 @@ from __future__ import annotations
 import asyncio
 import random
 import re
-from collections.abc import Generator, Mapping, Sequence
-from functools import partial
+from collections.abc import Generator, Mapping
 from typing import Final
 
-from ludus.environments._partition import SplitName, fresh_tests
 from ludus.environments.search import equivalents, exploits
 from ludus.environments.search.answers import LONGEST, same_answer, supported
 from ludus.environments.search.questions import (
-    DIFFICULTIES,
     HOPS,
     AnswerForm,
-    Difficulty,
     Question,
     QuestionMaker,
     questions_of,
 )
 from ludus.environments.search.reader import Reader, code_of
 from ludus.environments.search.world import graph_of, layout_of, open_world
-from ludus.environments.search.world.library import kept_world, world_name
+from ludus.environments.search.world.library import kept_world
 from ludus.protocol import Answer, Call, Component, EpisodeLimits, Reward, StepResult, text_of
-from ludus.server import Private, Result, Split, Task, ToolError, tool
-
-COUNTS: Final[Mapping[SplitName, int]] = {"validation": 300, "test": 300}
-"""The number of tasks of the splits that end. Training never does."""
+from ludus.server import Difficulty, Private, Result, Task, TaskDraw, ToolError, tool
 
 TRAINING_QUESTIONS: Final = 300
 """The questions of a level about one training world."""
@@ -74,22 +67,6 @@ class SearchTask(Task):
     it has, or else the answer."""
 
 
-def make_task(split: SplitName, difficulties: Sequence[Difficulty], index: int) -> SearchTask:
-    """Return the task at an index; difficulties take turns, and so do some worlds."""
-    difficulty, which = difficulties[index % len(difficulties)], index // len(difficulties)
-    if split == "train":
-        block, within = divmod(which, INTERLEAVED * TRAINING_QUESTIONS)
-        number, place = INTERLEAVED * block + within % INTERLEAVED, within // INTERLEAVED
-        count = TRAINING_QUESTIONS
-    else:
-        number, place = which % HELD_OUT_WORLDS, which // HELD_OUT_WORLDS
-        count = COUNTS[split] // HELD_OUT_WORLDS
-    world = world_name(split, number)
-    fresh = fresh_tests() if split == "test" else None
-    prefix = f"{split}-{fresh.name}" if fresh else split
-    return _task(f"{prefix}-{index}", world, difficulty, questions_of(world, difficulty, count)[place])
-
-
 def _task(id: str, world: str, difficulty: Difficulty, question: Question) -> SearchTask:
     titles = layout_of(world).titles
     evidence = _BETWEEN_NEEDS.join(
@@ -112,24 +89,28 @@ def deciding_of(task: SearchTask) -> list[int]:
     return [int(place) - 1 for place in re.findall(r"\d+", task.deciding)]
 
 
-def _splits(*difficulties: Difficulty) -> dict[str, Split[SearchTask]]:
-    held_out: dict[str, Split[SearchTask]] = {
-        split: Split.lazy(partial(make_task, split, difficulties), count) for split, count in COUNTS.items()
-    }
-    return {"train": Split.generated(partial(make_task, "train", difficulties)), **held_out}
-
-
 class Search(Reader[SearchTask]):
     """Answer a question that takes several pages of a generated encyclopedia, and cite the pages that prove it."""
 
     version = "0.3.0"
-    splits = _splits(*DIFFICULTIES)
-    variants = {difficulty: {"splits": _splits(difficulty)} for difficulty in DIFFICULTIES}
     reward_range = (0.0, 1.0)
     discoverable_fields = ("solution", "evidence")
     limits = EpisodeLimits(max_steps=40)
     forkable = True
     blocking = False
+
+    @classmethod
+    def make_task(cls, draw: TaskDraw[Difficulty]) -> SearchTask:
+        """Return a question; some worlds take turns."""
+        if draw.split == "train":
+            block, within = divmod(draw.place, INTERLEAVED * TRAINING_QUESTIONS)
+            number, place = INTERLEAVED * block + within % INTERLEAVED, within // INTERLEAVED
+            count = TRAINING_QUESTIONS
+        else:
+            place, number = divmod(draw.place, HELD_OUT_WORLDS)
+            count = cls.counts[draw.split] // HELD_OUT_WORLDS
+        world = f"{draw.prefix}-{number}"
+        return _task(draw.id, world, draw.difficulty, questions_of(world, draw.difficulty, count)[place])
 
     async def setup(self) -> None:
         """Open the world; a thread makes it if this process has not."""
@@ -215,7 +196,7 @@ class Search(Reader[SearchTask]):
             known = sorted(number for numbers in HOPS.values() for number in numbers)
             raise ValueError(f"its questions take {known[0]} to {known[-1]} hops")
         [level] = levels
-        world = world_name("train", rng.choice(GENERATED_WORLDS))
+        world = f"train-{rng.choice(GENERATED_WORLDS)}"
         maker = QuestionMaker(graph_of(world), layout_of(world), rng)
         drawn = (maker.make(level) for _ in range(_TRIES))
         question = next((one for one in drawn if one.hops == hops), None)

@@ -21,14 +21,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any, Final, Literal, NamedTuple, TypeVar
 
-from ludus.environments._partition import digest
 from ludus.environments.search.world import KINDS, RELATIONS, Entity, Graph, Kind, Layout, Relation
 from ludus.environments.search.world.library import graph_of, layout_of
 from ludus.environments.search.world.pages import date_text
 from ludus.environments.search.world.schema import LISTINGS, OF_KIND, OFFICES, PRESENT, TO_KIND
+from ludus.server import Difficulty
+from ludus.server.authoring.partition import digest
 
-Difficulty = Literal["easy", "medium", "hard"]
-DIFFICULTIES: Final[tuple[Difficulty, ...]] = ("easy", "medium", "hard")
 HOPS: Final[Mapping[Difficulty, tuple[int, ...]]] = {"easy": (2,), "medium": (3,), "hard": (4, 5)}
 """The numbers of pages that the questions of a level take."""
 

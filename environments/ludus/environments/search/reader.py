@@ -10,7 +10,7 @@ from pydantic import Field
 from ludus.environments.search.world import World
 from ludus.environments.search.world.index import query_words, snippet
 from ludus.environments.search.world.pages import Page
-from ludus.server import Environment, Task, ToolError, tool
+from ludus.server import ProceduralEnvironment, Task, ToolError, tool
 
 RESULTS: Final = 8
 """The results on one page of a search."""
@@ -22,7 +22,7 @@ PART_LENGTH: Final = 3_000
 TaskT = TypeVar("TaskT", bound=Task)
 
 
-class Reader(Environment[TaskT]):
+class Reader(ProceduralEnvironment[TaskT]):
     """An environment whose agent reads the pages of a world.
 
     Attributes:

@@ -24,11 +24,10 @@ from ludus.environments.spreadsheet.desk import BookDesk
 from ludus.environments.spreadsheet.engine.functions import FUNCTIONS
 from ludus.environments.spreadsheet.equivalents import equivalents
 from ludus.environments.spreadsheet.grading import evaluate
-from ludus.environments.spreadsheet.scenes import LEVELS
-from ludus.environments.spreadsheet.tasks import SpreadsheetTask, build, splits
+from ludus.environments.spreadsheet.tasks import SpreadsheetTask, build, make_task
 from ludus.environments.spreadsheet.tools import CellTools, FeatureTools, SheetTools
 from ludus.protocol import Answer, Call, Component, EpisodeLimits, Reward, StepResult
-from ludus.server import Environment
+from ludus.server import Difficulty, ProceduralEnvironment, TaskDraw
 
 RULES: Final = """\
 - Where formulas are asked for, write formulas. They are tried with other data in the tables and inputs, so numbers \
@@ -38,17 +37,21 @@ that you compute yourself do not help.
 - Results are exact: do not round unless a request says so."""
 
 
-class Spreadsheet(Environment[SpreadsheetTask]):
+class Spreadsheet(ProceduralEnvironment[SpreadsheetTask]):
     """Edit a workbook with spreadsheet tools until it holds what was asked for."""
 
     version = "0.2.0"
-    splits = splits(*LEVELS)
-    variants = {level: {"splits": splits(level)} for level in LEVELS}
+    counts = {"validation": 200, "test": 200}
     toolsets = (CellTools, SheetTools, FeatureTools)
     reward_range = (0.0, 1.0)
     limits = EpisodeLimits(max_steps=60)
     forkable = True
     blocking = False
+
+    @classmethod
+    def make_task(cls, draw: TaskDraw[Difficulty]) -> SpreadsheetTask:
+        """Draw a workbook and goals."""
+        return make_task(draw)
 
     desk: BookDesk
     """What the tools work on."""

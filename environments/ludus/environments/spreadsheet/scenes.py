@@ -9,14 +9,13 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
 from ludus.environments.spreadsheet.domains import DATES, DOMAINS, MONEY, ROLES, Domain, Role
 from ludus.environments.spreadsheet.engine.addresses import Area, cell_name, letters, quoted
 from ludus.environments.spreadsheet.engine.book import Book, Content, Sheet
+from ludus.server import Difficulty
 
-Level = Literal["easy", "medium", "hard"]
-LEVELS: Final[tuple[Level, ...]] = ("easy", "medium", "hard")
 Rows = list[list[Content]]
 Data = Mapping[str, Rows]
 """The rows of all tables by the table's id."""
@@ -132,7 +131,7 @@ class Scene:
     """
 
     domain: Domain
-    level: Level
+    level: Difficulty
     rng: random.Random
     book: Book = field(default_factory=Book)
     tables: dict[str, Table] = field(default_factory=dict)
@@ -251,7 +250,7 @@ class Scene:
 
 
 SUMMARY: Final = "Summary"
-_SIZES: Final[Mapping[Level, tuple[int, int]]] = {"easy": (10, 16), "medium": (14, 24), "hard": (20, 34)}
+_SIZES: Final[Mapping[Difficulty, tuple[int, int]]] = {"easy": (10, 16), "medium": (14, 24), "hard": (20, 34)}
 FORMATS: Final[Mapping[str, str]] = {"date": DATES, "money": MONEY}
 
 
@@ -275,7 +274,7 @@ def _role(column: Column) -> Role:
     return next(role for role in ROLES if role == column.role)
 
 
-def make_scene(domain: str, level: Level, seed: int) -> Scene:
+def make_scene(domain: str, level: Difficulty, seed: int) -> Scene:
     """Return a workbook with the main table of a domain; harder levels have titles and sheets to leave alone."""
     rng = random.Random(seed)
     found = DOMAINS[domain]

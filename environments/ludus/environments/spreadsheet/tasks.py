@@ -6,32 +6,29 @@ kinds, one each is held out as a whole for validation and test, and of the varia
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import cache, lru_cache, partial
+from collections.abc import Mapping
+from functools import cache, lru_cache
 from typing import Final
 
 from ludus.environments._dice import Dice
-from ludus.environments._partition import FreshTests, SplitName, digest, fresh_tests
 from ludus.environments.spreadsheet.domains import DOMAINS
 from ludus.environments.spreadsheet.goals import KINDS
 from ludus.environments.spreadsheet.goals.goal import Goal
-from ludus.environments.spreadsheet.scenes import LEVELS, Level, Scene, make_scene
-from ludus.server import Private, Split, Task
+from ludus.environments.spreadsheet.scenes import Scene, make_scene
+from ludus.server import Difficulty, Private, Task, TaskDraw
+from ludus.server.authoring.partition import SplitType, digest
 
-COUNTS: Final[Mapping[SplitName, int]] = {"validation": 200, "test": 200}
-"""The number of tasks of the splits that end. Training never does."""
-
-GOALS: Final[Mapping[Level, tuple[int, int]]] = {"easy": (1, 1), "medium": (2, 2), "hard": (3, 4)}
+GOALS: Final[Mapping[Difficulty, tuple[int, int]]] = {"easy": (1, 1), "medium": (2, 2), "hard": (3, 4)}
 """The least and the greatest number of goals of a task."""
 
-HELD_OUT: Final[tuple[SplitName, ...]] = ("validation", "test")
+HELD_OUT: Final[tuple[SplitType, ...]] = ("validation", "test")
 _DOMAINS: Final = tuple(DOMAINS)
 
 
 class SpreadsheetTask(Task):
     """A workbook with goals."""
 
-    difficulty: Level
+    difficulty: Difficulty
     domain: str
     """What the workbook is about."""
     goals: Private[str]
@@ -41,10 +38,10 @@ class SpreadsheetTask(Task):
 
 
 @cache
-def _divided() -> Mapping[tuple[str, int], SplitName]:
+def _divided() -> Mapping[tuple[str, int], SplitType]:
     """Return the splits of all goals: of ten kinds, and of ten variants of the others, one each is held out."""
     kinds = sorted(KINDS, key=lambda name: digest(f"spreadsheet:{name}"))
-    found: dict[tuple[str, int], SplitName] = {}
+    found: dict[tuple[str, int], SplitType] = {}
     for place, name in enumerate(kinds):
         if place % 10 < len(HELD_OUT):
             found |= {(name, variant): HELD_OUT[place % 10] for variant in range(KINDS[name].variants)}
@@ -57,13 +54,13 @@ def _divided() -> Mapping[tuple[str, int], SplitName]:
     return found
 
 
-def split_of_goal(kind: str, variant: int) -> SplitName:
+def split_of_goal(kind: str, variant: int) -> SplitType:
     """Return the split of a goal."""
     return _divided()[kind, variant]
 
 
 @cache
-def pool(split: SplitName) -> Mapping[str, tuple[int, ...]]:
+def pool(split: SplitType) -> Mapping[str, tuple[int, ...]]:
     """Return the kinds of goals with their variants that a split has."""
     found = {
         name: tuple(at for at in range(kind.variants) if split_of_goal(name, at) == split)
@@ -72,29 +69,24 @@ def pool(split: SplitName) -> Mapping[str, tuple[int, ...]]:
     return {name: variants for name, variants in found.items() if variants}
 
 
-def make_task(
-    split: SplitName, levels: Sequence[Level], index: int, fresh: FreshTests | None = None
-) -> SpreadsheetTask:
-    """Return the task at an index; levels take turns."""
-    which, at = divmod(index, len(levels))
-    level = levels[at]
-    seed = digest(f"spreadsheet:{split}:{level}:{which}:{fresh.secret if fresh else ''}") >> 11
+def make_task(draw: TaskDraw[Difficulty]) -> SpreadsheetTask:
+    """Return the task of a draw."""
+    seed = digest(f"spreadsheet:{draw.split}:{draw.difficulty}:{draw.place}:{draw.secret}") >> 11
     dice = Dice(seed)
     domain = dice.pick(_DOMAINS)
-    known = pool(split)
+    known = pool(draw.split)
     names = list(known)
     chosen = []
-    for _ in range(min(dice.between(*GOALS[level]), len(names))):
+    for _ in range(min(dice.between(*GOALS[draw.difficulty]), len(names))):
         name = dice.pick(names)
         names.remove(name)
         chosen.append(f"{name}/{dice.pick(known[name])}")
-    prefix = f"{split}-{fresh.name}" if fresh else split
-    return SpreadsheetTask(id=f"{prefix}-{index}", difficulty=level, domain=domain, goals=" ".join(chosen), draw=seed)
+    return SpreadsheetTask(id=draw.id, difficulty=draw.difficulty, domain=domain, goals=" ".join(chosen), draw=seed)
 
 
 @lru_cache(maxsize=64)
-def _built(domain: str, level: Level, goals: str, seed: int) -> tuple[Scene, tuple[Goal, ...]]:
-    scene = make_scene(domain, level, seed)
+def _built(domain: str, difficulty: Difficulty, goals: str, seed: int) -> tuple[Scene, tuple[Goal, ...]]:
+    scene = make_scene(domain, difficulty, seed)
     found = []
     for goal in goals.split(" "):
         name, _, variant = goal.partition("/")
@@ -107,16 +99,4 @@ def build(task: SpreadsheetTask) -> tuple[Scene, tuple[Goal, ...]]:
     return _built(task.domain, task.difficulty, task.goals, task.draw)
 
 
-def _held_out_task(split: SplitName, levels: Sequence[Level], index: int) -> SpreadsheetTask:
-    return make_task(split, levels, index, fresh_tests() if split == "test" else None)
-
-
-def splits(*levels: Level) -> dict[str, Split[SpreadsheetTask]]:
-    """Return the splits with tasks of some levels."""
-    held_out: dict[str, Split[SpreadsheetTask]] = {
-        split: Split.lazy(partial(_held_out_task, split, levels), count) for split, count in COUNTS.items()
-    }
-    return {"train": Split.generated(partial(make_task, "train", levels)), **held_out}
-
-
-__all__ = ["COUNTS", "GOALS", "LEVELS", "SpreadsheetTask", "build", "make_task", "pool", "split_of_goal", "splits"]
+__all__ = ["GOALS", "SpreadsheetTask", "build", "make_task", "pool", "split_of_goal"]

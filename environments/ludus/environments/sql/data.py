@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Literal
 
-from ludus.environments._partition import digest
 from ludus.environments.sql.domains import ADJECTIVES, FIRST_NAMES, LAST_NAMES, NOUNS
 from ludus.environments.sql.schema import Column, Schema, Table, schema_of
+from ludus.server.authoring.partition import digest
 
 Row = tuple[str | int | float | None, ...]
 

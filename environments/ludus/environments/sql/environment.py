@@ -10,11 +10,10 @@ from ludus.environments.sql.data import VISIBLE, image
 from ludus.environments.sql.engine import Database, check_query
 from ludus.environments.sql.exploits import messages, right_messages
 from ludus.environments.sql.grading import Verdict, judge, read_query
-from ludus.environments.sql.recipes import DIFFICULTIES
 from ludus.environments.sql.schema import Schema, Table, schema_of
-from ludus.environments.sql.tasks import SqlTask, splits
+from ludus.environments.sql.tasks import HELD_OUT, SqlTask, series_of
 from ludus.protocol import Answer, Call, Component, EpisodeLimits, Reward, StepResult
-from ludus.server import Environment, ToolError, tool
+from ludus.server import Difficulty, ProceduralEnvironment, TaskDraw, ToolError, tool
 
 SHOWN_ROWS: Final = 20
 """The most rows that `query` shows."""
@@ -35,16 +34,24 @@ Aggregates skip missing values, and those of no values are missing, except count
 other rows, so constants from this database do not help."""
 
 
-class Sql(Environment[SqlTask]):
+class Sql(ProceduralEnvironment[SqlTask]):
     """Write one SQL query that answers a question about a database with several tables."""
 
     version = "0.2.0"
-    splits = splits(*DIFFICULTIES)
-    variants = {difficulty: {"splits": splits(difficulty)} for difficulty in DIFFICULTIES}
+    counts = {"validation": HELD_OUT, "test": HELD_OUT}
     reward_range = (0.0, 1.0)
     limits = EpisodeLimits(max_steps=20)
     forkable = True
     blocking = False
+
+    @classmethod
+    def make_task(cls, draw: TaskDraw[Difficulty]) -> SqlTask:
+        """Draw a question."""
+        plan = series_of(draw.split, draw.difficulty, draw.secret).plan(draw.place)
+        return SqlTask(
+            id=draw.id, question=plan.question, domain=plan.schema.domain, variant=plan.schema.variant,
+            difficulty=draw.difficulty, solution=plan.solution,
+        )  # fmt: skip
 
     @property
     def _schema(self) -> Schema:

@@ -9,10 +9,11 @@ from importlib import resources
 from pathlib import Path
 from typing import Final
 
-from ludus.environments._partition import SPLITS
-from ludus.environments.sql.recipes import DIFFICULTIES, Plan
+from ludus.environments.sql.recipes import Plan
 from ludus.environments.sql.soundness import FILE, VERIFIED, faults
 from ludus.environments.sql.tasks import HELD_OUT, Series
+from ludus.server import DIFFICULTIES
+from ludus.server.authoring.partition import SPLITS
 
 _WORDS: Final = 13
 """The number of seeds in a line."""

@@ -49,9 +49,7 @@ from ludus.environments.sql.simple import (
     Statement,
     Summary,
 )
-
-Difficulty = Literal["easy", "medium", "hard"]
-DIFFICULTIES: Final[tuple[Difficulty, ...]] = ("easy", "medium", "hard")
+from ludus.server import Difficulty
 
 _RANKINGS: Final[tuple[Ranking, ...]] = get_args(Ranking)
 _WINDOWS: Final[tuple[WindowKind, ...]] = get_args(WindowKind)

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Final, Literal
 
-from ludus.environments._partition import digest
 from ludus.environments.sql.domains import DOMAINS
+from ludus.server.authoring.partition import digest
 
 Kind = Literal["id", "key", "person", "title", "choice", "date", "int", "money"]
 NUMBERS: Final = ("int", "money")

@@ -6,16 +6,16 @@ a training task in constants only. Validation and test have no two tasks with th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from functools import cache
 from threading import Lock
 from typing import Final
 
 from ludus.environments._dice import QuickRandom
-from ludus.environments._partition import SplitName, digest, fresh_tests, split_of
-from ludus.environments.sql.recipes import Difficulty, Plan, make_plan
+from ludus.environments.sql.recipes import Plan, make_plan
 from ludus.environments.sql.soundness import faults, unsound
-from ludus.server import Private, Split, Task
+from ludus.server import Difficulty, Private, Task
+from ludus.server.authoring.partition import SplitType, digest, split_of
 
 HELD_OUT: Final = 300
 """The number of tasks of validation, and of test, at each level. Training never ends."""
@@ -53,12 +53,12 @@ class Series:
 
     def __init__(
         self,
-        split: SplitName,
+        split: SplitType,
         difficulty: Difficulty,
         secret: str = "",
         sound: Callable[[int, Plan], bool] = _is_listed_sound,
     ) -> None:
-        self._split: SplitName = split
+        self._split: SplitType = split
         self._difficulty: Difficulty = difficulty
         self._sound = sound
         self._stream = f"sql:{split}:{secret}:{difficulty}"
@@ -95,33 +95,6 @@ class Series:
 
 
 @cache
-def _series(split: SplitName, difficulty: Difficulty, secret: str) -> Series:
+def series_of(split: SplitType, difficulty: Difficulty, secret: str) -> Series:
+    """Return the tasks of a split and level, fresh ones if there is a secret."""
     return Series(split, difficulty, secret, _is_found_sound if secret else _is_listed_sound)
-
-
-def make_task(split: SplitName, difficulties: Sequence[Difficulty], index: int) -> SqlTask:
-    """Return the task at an index of a split; difficulties take turns."""
-    difficulty, which = difficulties[index % len(difficulties)], index // len(difficulties)
-    fresh = fresh_tests() if split == "test" else None
-    plan = _series(split, difficulty, fresh.secret if fresh else "").plan(which)
-    return SqlTask(
-        id=f"{split}-{fresh.name}-{index}" if fresh else f"{split}-{index}",
-        question=plan.question,
-        domain=plan.schema.domain,
-        variant=plan.schema.variant,
-        difficulty=difficulty,
-        solution=plan.solution,
-    )
-
-
-def splits(*difficulties: Difficulty) -> Mapping[str, Split[SqlTask]]:
-    """Return the splits with tasks of some levels."""
-
-    def maker(split: SplitName) -> Callable[[int], SqlTask]:
-        return lambda index: make_task(split, difficulties, index)
-
-    return {
-        "train": Split.generated(maker("train")),
-        "validation": Split.lazy(maker("validation"), HELD_OUT),
-        "test": Split.lazy(maker("test"), HELD_OUT),
-    }

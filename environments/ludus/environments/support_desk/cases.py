@@ -19,13 +19,13 @@ from ludus.environments.support_desk.kinds import (
     Domain,
     Draw,
     Kind,
-    Level,
     Outcome,
     Policy,
     Value,
     refuse,
 )
 from ludus.environments.support_desk.people import Customer, Person, customer, near_miss, person
+from ludus.server import Difficulty
 
 Mood = Literal["calm", "chatty", "upset", "brisk"]
 MOODS: Final[tuple[Mood, ...]] = ("calm", "chatty", "upset", "brisk")
@@ -190,7 +190,7 @@ def _with(request: Request, **values: Any) -> Request:
     return Request(**{name: values.get(name, getattr(request, name)) for name in names})
 
 
-def make_case(level: Level, kind: str, outcome: Outcome, who: Person, seed: int) -> Case:
+def make_case(level: Difficulty, kind: str, outcome: Outcome, who: Person, seed: int) -> Case:
     """Return the case of a task.
 
     Args:
@@ -209,7 +209,7 @@ def make_case(level: Level, kind: str, outcome: Outcome, who: Person, seed: int)
             return found
 
 
-def _drawn(maker: _Maker, level: Level, kind: Kind, outcome: Outcome) -> Case | None:
+def _drawn(maker: _Maker, level: Difficulty, kind: Kind, outcome: Outcome) -> Case | None:
     rng, domain = maker.rng, maker.domain
     strangers = level != "easy" and outcome == "refused"
     trick = rng.choices(("", IDENTITY, OWNER), (6, 2, 2))[0] if strangers else ""
@@ -244,7 +244,7 @@ def _drawn(maker: _Maker, level: Level, kind: Kind, outcome: Outcome) -> Case | 
     )
 
 
-def _complicated(maker: _Maker, level: Level, request: Request, trick: str) -> Request:
+def _complicated(maker: _Maker, level: Difficulty, request: Request, trick: str) -> Request:
     """Return a request with what makes it harder at a level."""
     rng, policy = maker.rng, maker.policy
     if level == "easy":
@@ -261,7 +261,7 @@ def _complicated(maker: _Maker, level: Level, request: Request, trick: str) -> R
     return _with(request, pushes=pushes, remark=remark, knows_id=rng.random() < 0.5)
 
 
-def _mistyped(maker: _Maker, level: Level, trick: str) -> dict[str, str]:
+def _mistyped(maker: _Maker, level: Difficulty, trick: str) -> dict[str, str]:
     """Return what the user gets wrong at first."""
     if level == "easy" or trick == IDENTITY or maker.rng.random() < 0.6:
         return {}

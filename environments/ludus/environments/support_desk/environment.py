@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping
 from functools import lru_cache, partial
 from typing import Any, ClassVar, Final
 
-from ludus.environments._partition import FreshTests, SplitName, digest, draw, fresh_tests
 from ludus.environments.support_desk import equivalents, exploits, oracle
 from ludus.environments.support_desk.cases import KINDS, Case, make_case
 from ludus.environments.support_desk.desk import CommonTools, Desk, is_settled, open_store
 from ludus.environments.support_desk.domain_tools import tools_of
 from ludus.environments.support_desk.grading import grade
-from ludus.environments.support_desk.kinds import LEVELS, OUTCOMES, Level, Outcome
+from ludus.environments.support_desk.kinds import OUTCOMES, Outcome
 from ludus.environments.support_desk.model_user import endpoint_from_settings, phrase, understand
 from ludus.environments.support_desk.people import Person, person
 from ludus.environments.support_desk.prompts import prompt
 from ludus.environments.support_desk.reading import read
 from ludus.environments.support_desk.user import User
 from ludus.protocol import Answer, Call, EpisodeLimits, Reward, StepResult
-from ludus.server import Environment, Private, Result, Split, Task, ToolError, tool
+from ludus.server import Difficulty, Private, ProceduralEnvironment, Result, Task, TaskDraw, ToolError, tool
+from ludus.server.authoring.partition import digest, draw_in_split
 from ludus.server.rewards.judges.endpoint import Endpoint
 
-COUNTS: Final[Mapping[SplitName, int]] = {"validation": 300, "test": 300}
-"""The number of tasks of the splits that end. Training never does."""
 LONGEST: Final = 2000
 """The most characters of a message to the user."""
 _KINDS: Final = tuple(KINDS)
@@ -32,7 +30,7 @@ _KINDS: Final = tuple(KINDS)
 class SupportDeskTask(Task):
     """A user with one or two requests."""
 
-    difficulty: Level
+    difficulty: Difficulty
     domain: str
     """The business: shop, airline, telecom or media."""
     kind: Private[str]
@@ -45,26 +43,9 @@ class SupportDeskTask(Task):
     """The seed of all else."""
 
 
-def make_task(
-    split: SplitName, levels: Sequence[Level], index: int, fresh: FreshTests | None = None
-) -> SupportDeskTask:
-    """Return the task at an index; levels take turns, then kinds of requests, then what the policy makes of them."""
-    which, level = divmod(index, len(levels))
-    turn, at = divmod(which, len(_KINDS))
-    kind, outcome = _KINDS[at], OUTCOMES[(turn + at) % len(OUTCOMES)]
-    secret = fresh.secret if fresh else ""
-    stream = f"support_desk:{split}:{levels[level]}:{which}:{secret}"
-    who = draw(split, stream, person, Person.text)
-    prefix = f"{split}-{fresh.name}" if fresh else split
-    return SupportDeskTask(
-        id=f"{prefix}-{index}", difficulty=levels[level], domain=kind.partition("/")[0], kind=kind, outcome=outcome,
-        person=who.text(), draw=digest(stream) >> 11,
-    )  # fmt: skip
-
-
 @lru_cache(maxsize=256)
-def _case(level: Level, kind: str, outcome: Outcome, who: str, seed: int) -> Case:
-    return make_case(level, kind, outcome, Person(*who.split("|")), seed)
+def _case(difficulty: Difficulty, kind: str, outcome: Outcome, who: str, seed: int) -> Case:
+    return make_case(difficulty, kind, outcome, Person(*who.split("|")), seed)
 
 
 def case_of(task: SupportDeskTask) -> Case:
@@ -72,23 +53,10 @@ def case_of(task: SupportDeskTask) -> Case:
     return _case(task.difficulty, task.kind, task.outcome, task.person, task.draw)
 
 
-def _held_out_task(split: SplitName, levels: Sequence[Level], index: int) -> SupportDeskTask:
-    return make_task(split, levels, index, fresh_tests() if split == "test" else None)
-
-
-def _splits(*levels: Level) -> dict[str, Split[SupportDeskTask]]:
-    held_out: dict[str, Split[SupportDeskTask]] = {
-        split: Split.lazy(partial(_held_out_task, split, levels), count) for split, count in COUNTS.items()
-    }
-    return {"train": Split.generated(partial(make_task, "train", levels)), **held_out}
-
-
-class SupportDesk(Environment[SupportDeskTask]):
+class SupportDesk(ProceduralEnvironment[SupportDeskTask]):
     """Help a simulated user at the desk of a generated company, keep its policy, and leave its database right."""
 
     version = "0.2.0"
-    splits = _splits(*LEVELS)
-    variants = {level: {"splits": _splits(level)} for level in LEVELS}
     toolsets = (CommonTools,)
     reward_range = (0.0, 1.0)
     limits = EpisodeLimits(max_steps=60)
@@ -102,6 +70,18 @@ class SupportDesk(Environment[SupportDeskTask]):
 
     desk: Desk
     """What the tools work on."""
+
+    @classmethod
+    def make_task(cls, draw: TaskDraw[Difficulty]) -> SupportDeskTask:
+        """Draw a user; kinds of requests take turns, then what the policy makes of them."""
+        turn, at = divmod(draw.place, len(_KINDS))
+        kind, outcome = _KINDS[at], OUTCOMES[(turn + at) % len(OUTCOMES)]
+        stream = f"support_desk:{draw.split}:{draw.difficulty}:{draw.place}:{draw.secret}"
+        who = draw_in_split(draw.split, stream, person, Person.text)
+        return SupportDeskTask(
+            id=draw.id, difficulty=draw.difficulty, domain=kind.partition("/")[0], kind=kind, outcome=outcome,
+            person=who.text(), draw=digest(stream) >> 11,
+        )  # fmt: skip
 
     def setup(self) -> None:
         """Open the database, and wake the user."""

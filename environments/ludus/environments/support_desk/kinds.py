@@ -11,8 +11,6 @@ from typing import Any, Final, Literal
 
 from ludus.environments.support_desk.people import Customer
 
-Level = Literal["easy", "medium", "hard"]
-LEVELS: Final[tuple[Level, ...]] = ("easy", "medium", "hard")
 Outcome = Literal["granted", "refused", "escalated"]
 OUTCOMES: Final[tuple[Outcome, ...]] = ("granted", "refused", "escalated")
 

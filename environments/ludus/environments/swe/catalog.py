@@ -11,9 +11,9 @@ from functools import cache
 from importlib import resources
 from typing import Final, NamedTuple
 
-from ludus.environments._partition import digest
 from ludus.environments.swe.blueprint import Blueprint, Fault, blueprint
 from ludus.environments.swe.mutations import derived_faults
+from ludus.server.authoring.partition import digest
 
 FILE: Final = "faults.json"
 

@@ -6,30 +6,20 @@ import asyncio
 import posixpath
 import shutil
 from collections.abc import Generator, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Final
 
-from ludus.environments._isolated.hiding import hide_package
-from ludus.environments._partition import SplitName
-from ludus.environments._workspace.files import pack, read_tree
-from ludus.environments._workspace.shell import HOME, LONGEST_OUTPUT, VARIABLES, run_command, shown_result
 from ludus.environments.swe.equivalents import equivalents
 from ludus.environments.swe.exploits import exploits
 from ludus.environments.swe.grading import expected_of, grade_tree, reward_of
 from ludus.environments.swe.problem import Problem, make_problem
-from ludus.environments.swe.tasks import (
-    COUNTS,
-    DIFFICULTIES,
-    Difficulty,
-    SweTask,
-    held_out_task,
-    make_task,
-)
+from ludus.environments.swe.tasks import SweTask, make_task
 from ludus.protocol import Answer, Call, EpisodeLimits, Reward, StepResult
 from ludus.protocol.errors import AuthoringError
 from ludus.sandbox import Limits, SandboxFileError, SandboxSettings
-from ludus.server import Environment, InfrastructureFailed, Result, Split, ToolError, tool
+from ludus.server import Difficulty, InfrastructureFailed, ProceduralEnvironment, Result, TaskDraw, ToolError, tool
+from ludus.server.authoring.workspace import HOME, LONGEST_OUTPUT, VARIABLES, pack, read_tree, run_command, shown_result
+from ludus.server.rewards.isolated import hide_package
 
 MAX_STEPS: Final = 50
 LONGEST_FILE: Final = 200_000
@@ -39,20 +29,10 @@ LINES_SHOWN: Final = 200
 PROGRAMS: Final = ("bash", "git", "grep", "find", "tar")
 
 
-def _splits(*difficulties: Difficulty) -> dict[str, Split[SweTask]]:
-    held_out: dict[str, Split[SweTask]] = {
-        split: Split.lazy(partial(held_out_task, split, difficulties), count) for split, count in COUNTS.items()
-    }
-    train: SplitName = "train"
-    return {train: Split.generated(partial(make_task, train, difficulties)), **held_out}
-
-
-class Swe(Environment[SweTask]):
+class Swe(ProceduralEnvironment[SweTask]):
     """Repair or extend a small Python repository, from an issue as a user writes it; hidden tests decide."""
 
     version = "0.2.0"
-    splits = _splits(*DIFFICULTIES)
-    variants = {difficulty: {"splits": _splits(difficulty)} for difficulty in DIFFICULTIES}
     reward_range = (0.0, 1.0)
     limits = EpisodeLimits(max_steps=MAX_STEPS)
     forkable = True
@@ -66,6 +46,11 @@ class Swe(Environment[SweTask]):
         warm=2,
     )  # fmt: skip
     verifier_sandbox = "separate"
+
+    @classmethod
+    def make_task(cls, draw: TaskDraw[Difficulty]) -> SweTask:
+        """Draw a repository with faults."""
+        return make_task(draw)
 
     @classmethod
     def startup(cls) -> None:

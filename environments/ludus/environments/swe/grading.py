@@ -9,13 +9,13 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from ludus.environments._isolated.running import CaseResult, program_text, run_requests
-from ludus.environments._partition import digest
-from ludus.environments._workspace.files import Tree
 from ludus.environments.swe.problem import Problem
 from ludus.environments.swe.reference import Check, outcomes_of
 from ludus.protocol import Component, Reward
 from ludus.sandbox import Limits, Sandbox
+from ludus.server.authoring.partition import digest
+from ludus.server.authoring.workspace import Tree
+from ludus.server.rewards.isolated import CaseResult, program_text, run_requests
 
 FIXED_WEIGHT: Final = 0.3
 """The weight of the reports that are dealt with; the rest is for passing all hidden tests."""

@@ -1,6 +1,6 @@
 """The part of `swe` that runs in a sandbox: import the policy's package from its sources, and run one hidden test.
 
-Its text follows that of `ludus.environments._isolated.inside`, which has the test runner. The server loads it, too, for
+Its text follows that of `ludus.server.rewards.isolated.inside`, which has the runner. The server loads it, too, for
 the reference. A hidden test is a script that calls the package and notes what it returns; it holds inputs, and no
 expected value.
 """
@@ -13,7 +13,7 @@ import random
 import sys
 from typing import Any
 
-from ludus.environments._isolated.inside import encode, serve
+from ludus.server.rewards.isolated import encode, serve
 
 USUAL = (
     "abc", "argparse", "bisect", "collections", "contextlib", "copy", "dataclasses", "datetime", "decimal", "enum",

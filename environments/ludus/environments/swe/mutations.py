@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Final, NamedTuple
 
-from ludus.environments._partition import digest
 from ludus.environments.swe.blueprint import Blueprint, Edit, Fault, blueprint
+from ludus.server.authoring.partition import digest
 
 _OPEN_NAME: Final = re.compile(r"\$\$|\$\{(\w+)\}|\$(\w+)")
 _STAND_IN: Final = re.compile(r"XqD|Xq([BN])_(\w+?)_qX")

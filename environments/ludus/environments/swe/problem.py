@@ -9,15 +9,14 @@ from functools import lru_cache
 from textwrap import indent
 from typing import Final, NamedTuple
 
-from ludus.environments._partition import digest
-from ludus.environments._workspace.files import EPOCH, Tree
-from ludus.environments._workspace.repository import Person, RepositoryWriter
-from ludus.environments._workspace.words import FIRST
 from ludus.environments.swe.blueprint import EXTRAS, Blueprint, Fault, blueprint, fill, words_of
 from ludus.environments.swe.catalog import fault_named, own_checks
 from ludus.environments.swe.reference import Check, outcomes_of
 from ludus.environments.swe.reports import find_session, written_report
-from ludus.environments.swe.tasks import Difficulty, Recipe, SweTask
+from ludus.environments.swe.tasks import Recipe, SweTask
+from ludus.server import Difficulty
+from ludus.server.authoring.partition import digest
+from ludus.server.authoring.workspace import EPOCH, FIRST, Person, RepositoryWriter, Tree
 
 EXTRA_MODULES: Final[Mapping[Difficulty, int]] = {"easy": 0, "medium": 2, "hard": 6}
 """How many modules a repository has that have nothing to do with its purpose."""

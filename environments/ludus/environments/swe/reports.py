@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from ludus.environments._partition import digest
 from ludus.environments.swe.sessions import Outcome, Session, shortest_session
+from ludus.server.authoring.partition import digest
 
 ATTEMPTS: Final = 40
 """How many hidden tests are tried for a session, each with inputs of its own."""

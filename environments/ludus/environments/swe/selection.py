@@ -23,7 +23,6 @@ from pathlib import Path
 from textwrap import indent
 from typing import Any, Final, NamedTuple
 
-from ludus.environments._partition import digest
 from ludus.environments.swe.blueprint import Blueprint, Fault, blueprint, fill, names
 from ludus.environments.swe.catalog import FILE, fault_named, reserve_of
 from ludus.environments.swe.mutations import derived_faults
@@ -31,6 +30,7 @@ from ludus.environments.swe.problem import assemble, every_check, with_faults, w
 from ludus.environments.swe.reference import Check, outcomes_of
 from ludus.environments.swe.reports import find_session, written_report
 from ludus.environments.swe.searching import search_repair, visible_tests_pass
+from ludus.server.authoring.partition import digest
 
 REPOSITORIES: Final = 5
 """In how many repositories, with domains and constants of their own, a fault is tried."""

@@ -10,21 +10,17 @@ import random
 import sys
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
-from ludus.environments._partition import FreshTests, SplitName, digest, fresh_tests
-from ludus.environments._workspace.words import ADJECTIVES, NOUNS
 from ludus.environments.swe.blueprint import blueprint, names
 from ludus.environments.swe.catalog import catalog, reserve
-from ludus.server import Private, Task
+from ludus.server import Difficulty, Private, Task, TaskDraw
+from ludus.server.authoring.partition import SplitType, digest
+from ludus.server.authoring.workspace import ADJECTIVES, NOUNS
 
-Difficulty = Literal["easy", "medium", "hard"]
-DIFFICULTIES: Final[tuple[Difficulty, ...]] = ("easy", "medium", "hard")
-COUNTS: Final[Mapping[SplitName, int]] = {"validation": 300, "test": 300}
-"""The number of tasks of the splits that end. Training never does."""
 PUBLIC: Final = "swe:"
 """What held-out tasks are drawn from that everyone can compute."""
-HELD_OUT: Final[Mapping[SplitName, tuple[str, ...]]] = {"validation": ("events",), "test": ("planner", "query")}
+HELD_OUT: Final[Mapping[SplitType, tuple[str, ...]]] = {"validation": ("events",), "test": ("planner", "query")}
 """The blueprints of these splits; training has the others."""
 PACKAGES: Final = tuple(noun for noun in NOUNS if noun not in sys.stdlib_module_names)
 
@@ -70,7 +66,7 @@ Kind = tuple[int, tuple[str, ...]]
 """A domain and the names of faults."""
 
 
-def templates(split: SplitName) -> tuple[str, ...]:
+def templates(split: SplitType) -> tuple[str, ...]:
     """Return the names of the blueprints of a split."""
     held_out = {name for held in HELD_OUT.values() for name in held}
     return HELD_OUT[split] if split != "train" else tuple(name for name in names() if name not in held_out)
@@ -96,43 +92,26 @@ def kinds(template: str, difficulty: Difficulty, fresh: bool = False) -> tuple[K
     return tuple(sorted(every, key=lambda kind: digest(f"swe:{template}:{kind[0]}:{'+'.join(kind[1])}")))
 
 
-def make_task(split: SplitName, difficulties: Sequence[Difficulty], index: int) -> SweTask:
-    """Return the training task at an index; difficulties take turns, and so do the blueprints of each."""
-    return _task(f"{split}-{index}", split, "swe", difficulties, index)
-
-
-def held_out_tasks(split: SplitName, difficulties: Sequence[Difficulty]) -> Sequence[SweTask]:
-    """Return all tasks of the split for validation or test, none of them twice; difficulties take turns."""
-    return _made_once(split, tuple(difficulties), fresh_tests() if split == "test" else None)
-
-
-def held_out_task(split: SplitName, difficulties: Sequence[Difficulty], index: int) -> SweTask:
-    """Return one of them."""
-    return held_out_tasks(split, difficulties)[index]
-
-
-@cache
-def _made_once(split: SplitName, difficulties: Sequence[Difficulty], fresh: FreshTests | None) -> Sequence[SweTask]:
-    prefix = f"{split}-{fresh.name}" if fresh else split
-    stream = f"swe:{fresh.secret}" if fresh else PUBLIC
-    return [_task(f"{prefix}-{index}", split, stream, difficulties, index) for index in range(COUNTS[split])]
-
-
-def _task(id: str, split: SplitName, stream: str, difficulties: Sequence[Difficulty], index: int) -> SweTask:
-    difficulty = difficulties[index % len(difficulties)]
-    every = templates(split)
-    round, place = divmod(index // len(difficulties), len(every))
+def make_task(draw: TaskDraw[Difficulty]) -> SweTask:
+    """Return a task; difficulties take turns, and so do the blueprints of each."""
+    every = templates(draw.split)
+    round, place = divmod(draw.place, len(every))
     template = every[place]
-    rng = random.Random(digest(f"{stream}:{split}:{difficulty}:{index}"))
-    if split == "train":
-        domain, faults = rng.choice(kinds(template, difficulty))
+    stream = "swe" if draw.split == "train" else f"swe:{draw.secret}"
+    rng = random.Random(digest(f"{stream}:{draw.split}:{draw.difficulty}:{draw.index}"))
+    if draw.split == "train":
+        domain, faults = rng.choice(kinds(template, draw.difficulty))
     else:
-        domain, faults = _held_out_kind(template, difficulty, stream, round)
+        domain, faults = _held_out_kind(template, draw.difficulty, stream, round)
     package = rng.choice(PACKAGES)
     return SweTask(
-        id=id, template=template, difficulty=difficulty, project=f"{rng.choice(ADJECTIVES)}-{package}", package=package,
+        id=draw.id,
+        template=template,
+        difficulty=draw.difficulty,
+        project=f"{rng.choice(ADJECTIVES)}-{package}",
+        package=package,
         recipe=str(Recipe(domain, faults, f"{rng.getrandbits(64):016x}")),
-    )  # fmt: skip
+    )
 
 
 def _held_out_kind(template: str, difficulty: Difficulty, stream: str, round: int) -> Kind:
@@ -147,7 +126,4 @@ def _shuffled(every: tuple[Kind, ...], stream: str) -> Sequence[Kind]:
     return random.Random(digest(f"{stream}:kinds")).sample(every, len(every))
 
 
-__all__ = [
-    "COUNTS", "DIFFICULTIES", "HELD_OUT", "Difficulty", "Recipe", "SweTask", "held_out_task", "held_out_tasks", "kinds",
-    "make_task", "templates",
-]  # fmt: skip
+__all__ = ["HELD_OUT", "Recipe", "SweTask", "kinds", "make_task", "templates"]

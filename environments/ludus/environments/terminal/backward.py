@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from ludus.environments._workspace.files import Entry, Tree
 from ludus.environments.terminal.problem import Goal, Problem, gone, mode_is, text_is
+from ludus.server.authoring.workspace import Entry, Tree
 
 MOST_CHANGES: Final = 6
 MOST_LINES: Final = 12

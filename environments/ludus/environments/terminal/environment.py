@@ -6,26 +6,20 @@ import asyncio
 import random
 import shutil
 from collections.abc import Generator, Mapping, Sequence
-from functools import cache, partial
 from typing import Any, Final
 
-from ludus.environments._partition import FreshTests, SplitName, digest, fresh_tests
-from ludus.environments._workspace.files import pack, read_tree
-from ludus.environments._workspace.shell import HOME, VARIABLES, run_command
-from ludus.environments._workspace.words import ADJECTIVES, NOUNS
 from ludus.environments.terminal.backward import changes, describe, problem_of, write_goal
 from ludus.environments.terminal.exploits import exploits
 from ludus.environments.terminal.grading import Outcome, judge, run_cases
-from ludus.environments.terminal.problem import DIFFICULTIES, Difficulty, Problem, State
+from ludus.environments.terminal.problem import Problem, State
 from ludus.environments.terminal.templates import by_level, template
 from ludus.environments.terminal.world import World
 from ludus.protocol import Answer, Call, Component, EpisodeLimits, Reward, StepResult
 from ludus.protocol.errors import AuthoringError
 from ludus.sandbox import Limits, SandboxFileError, SandboxSettings
-from ludus.server import Environment, InfrastructureFailed, Private, Split, Task, tool
-
-COUNTS: Final[Mapping[SplitName, int]] = {"validation": 300, "test": 300}
-"""The number of tasks of the splits that end. Training never does."""
+from ludus.server import Difficulty, InfrastructureFailed, Private, ProceduralEnvironment, Task, TaskDraw, tool
+from ludus.server.authoring.partition import digest
+from ludus.server.authoring.workspace import ADJECTIVES, HOME, NOUNS, VARIABLES, pack, read_tree, run_command
 
 MAX_STEPS: Final = 40
 PROGRAMS: Final = ("bash", "git", "awk", "sed", "grep", "find", "tar", "gzip", "diff")
@@ -48,51 +42,6 @@ class TerminalTask(Task):
     """A goal of `backward` that replaces the drawn one; empty for none."""
 
 
-def make_task(split: SplitName, difficulties: Sequence[Difficulty], index: int) -> TerminalTask:
-    """Return the training task at an index; difficulties take turns, and so do the templates of each."""
-    return _task(f"{split}-{index}", split, f"terminal:{index}", difficulties, index)
-
-
-def held_out_tasks(split: SplitName, difficulties: Sequence[Difficulty]) -> Sequence[TerminalTask]:
-    """Return all tasks of the split for validation or test, none of them twice; difficulties take turns."""
-    return _made_once(split, tuple(difficulties), fresh_tests() if split == "test" else None)
-
-
-@cache
-def _made_once(
-    split: SplitName, difficulties: Sequence[Difficulty], fresh: FreshTests | None
-) -> Sequence[TerminalTask]:
-    prefix = f"{split}-{fresh.name}" if fresh else split
-    stream = f"terminal:{fresh.secret if fresh else ''}"
-    return [
-        _task(f"{prefix}-{index}", split, f"{stream}:{index}", difficulties, index) for index in range(COUNTS[split])
-    ]
-
-
-def _task(
-    id: str, split: SplitName, stream: str, difficulties: Sequence[Difficulty], index: int
-) -> TerminalTask:  # fmt: skip
-    difficulty = difficulties[index % len(difficulties)]
-    kinds = by_level(difficulty, split)
-    kind = kinds[index // len(difficulties) % len(kinds)]
-    rng = random.Random(digest(f"{stream}:{difficulty}:{kind.name}"))
-    project, seed = f"{rng.choice(ADJECTIVES)}-{rng.choice(NOUNS)}", f"{rng.getrandbits(64):016x}"
-    return TerminalTask(
-        id=id, area=kind.area, template=kind.name, difficulty=difficulty, project=project, draw=seed
-    )  # fmt: skip
-
-
-def _held_out_task(split: SplitName, difficulties: Sequence[Difficulty], index: int) -> TerminalTask:
-    return held_out_tasks(split, difficulties)[index]
-
-
-def _splits(*difficulties: Difficulty) -> dict[str, Split[TerminalTask]]:
-    held_out: dict[str, Split[TerminalTask]] = {
-        split: Split.lazy(partial(_held_out_task, split, difficulties), count) for split, count in COUNTS.items()
-    }
-    return {"train": Split.generated(partial(make_task, "train", difficulties)), **held_out}
-
-
 def make_problem(task: TerminalTask) -> Problem:
     """Return the files, the goal and the conditions of a task."""
     rng = random.Random(digest(f"{task.project}:{task.template}:{task.difficulty}:{task.draw}"))
@@ -100,12 +49,10 @@ def make_problem(task: TerminalTask) -> Problem:
     return problem_of(drawn, task.goal) if task.goal else drawn
 
 
-class Terminal(Environment[TerminalTask]):
+class Terminal(ProceduralEnvironment[TerminalTask]):
     """Reach a goal with bash in a sandbox: files, text, logs, git, builds, data, archives and scripts."""
 
     version = "0.2.0"
-    splits = _splits(*DIFFICULTIES)
-    variants = {difficulty: {"splits": _splits(difficulty)} for difficulty in DIFFICULTIES}
     reward_range = (0.0, 1.0)
     limits = EpisodeLimits(max_steps=MAX_STEPS)
     forkable = True
@@ -117,6 +64,18 @@ class Terminal(Environment[TerminalTask]):
         warm=2,
     )  # fmt: skip
     verifier_sandbox = "separate"
+
+    @classmethod
+    def make_task(cls, draw: TaskDraw[Difficulty]) -> TerminalTask:
+        """Draw a workspace; the templates of each difficulty take turns."""
+        kinds = by_level(draw.difficulty, draw.split)
+        kind = kinds[draw.place % len(kinds)]
+        secret = "" if draw.split == "train" else f"{draw.secret}:"
+        rng = random.Random(digest(f"terminal:{secret}{draw.index}:{draw.difficulty}:{kind.name}"))
+        project, seed = f"{rng.choice(ADJECTIVES)}-{rng.choice(NOUNS)}", f"{rng.getrandbits(64):016x}"
+        return TerminalTask(
+            id=draw.id, area=kind.area, template=kind.name, difficulty=draw.difficulty, project=project, draw=seed
+        )
 
     @classmethod
     def startup(cls) -> None:

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from typing import Final, NamedTuple
 
-from ludus.environments._workspace.files import Entry, Tree, pack, read_tree
 from ludus.environments.terminal.problem import Case, CaseResult, Goal, Problem, State
 from ludus.sandbox import Limits, Sandbox, SandboxFileError
+from ludus.server.authoring.workspace import Entry, Tree, pack, read_tree
 
 CASE_LIMITS: Final = Limits(
     seconds=25, cpu_seconds=5, memory=256 * 2**20, disk=32 * 2**20, file_size=8 * 2**20, output=64 * 2**10

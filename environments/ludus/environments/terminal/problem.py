@@ -7,13 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cached_property
-from typing import Any, Final, Literal
+from typing import Any, Final
 
-from ludus.environments._workspace.files import Entry, Tree
-from ludus.environments._workspace.repository import Repository
-
-Difficulty = Literal["easy", "medium", "hard"]
-DIFFICULTIES: Final[tuple[Difficulty, ...]] = ("easy", "medium", "hard")
+from ludus.server.authoring.workspace import Entry, Repository, Tree
 
 _LARGEST_TEXT: Final = 2 * 2**20
 

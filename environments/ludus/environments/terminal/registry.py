@@ -10,9 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from ludus.environments._partition import SplitName
-from ludus.environments.terminal.problem import Difficulty, Problem
+from ludus.environments.terminal.problem import Problem
 from ludus.environments.terminal.world import World
+from ludus.server import Difficulty
+from ludus.server.authoring.partition import SplitType
 
 Build = Callable[[World], Problem]
 
@@ -32,7 +33,7 @@ class Template:
     name: str
     area: str
     levels: tuple[Difficulty, ...]
-    split: SplitName
+    split: SplitType
     build: Build
 
 
@@ -40,7 +41,7 @@ TEMPLATES: Final[dict[str, Template]] = {}
 """All templates, in the order of their definition."""
 
 
-def template(area: str, *levels: Difficulty, split: SplitName = "train") -> Callable[[Build], Build]:
+def template(area: str, *levels: Difficulty, split: SplitType = "train") -> Callable[[Build], Build]:
     """Register a function as a template of a split under its own name, with hyphens."""
 
     def register(build: Build) -> Build:

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TypeVar
 
-from ludus.environments._workspace.files import EPOCH, Entry, file
-from ludus.environments._workspace.words import FIRST, LAST, NOUNS
-from ludus.environments.terminal.problem import Difficulty
+from ludus.server import Difficulty
+from ludus.server.authoring.workspace import EPOCH, FIRST, LAST, NOUNS, Entry, file
 
 T = TypeVar("T")
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Final
 
-from ludus.environments._answers import read_number, split_name, stated, without_unit
+from ludus.server.rewards.readers import read_number, split_name, stated, without_unit
 
 _METERS: Final = r"m(?:et(?:er|re)s?)?"
 _UNITS: Final[Mapping[str, Sequence[str]]] = {

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping
 from fractions import Fraction
-from functools import cache, partial
-from typing import Final
 
-from ludus.environments._partition import FreshTests, SplitName, different_problems, fresh_tests
 from ludus.environments.word_problems.answers import read_answer
 from ludus.environments.word_problems.exploits import messages, right_messages
 from ludus.environments.word_problems.problems import Problem, draw_problem
-from ludus.environments.word_problems.story import DIFFICULTIES, Difficulty
 from ludus.protocol import Answer, Call, Component, Reward, StepResult
-from ludus.server import Environment, Private, Split, Task
-
-COUNTS: Final[Mapping[SplitName, int]] = {"validation": 300, "test": 300}
-"""The number of tasks of the splits that end. Training never does."""
+from ludus.server import Difficulty, Private, ProceduralEnvironment, Task, TaskDraw
 
 
 class WordProblem(Task):
@@ -34,72 +27,37 @@ class WordProblem(Task):
     """The exact answer: a whole number, or a fraction such as 7/2."""
 
 
-def train_task(difficulties: Sequence[Difficulty], index: int) -> WordProblem:
-    """Return the training task at an index; difficulties take turns."""
-    difficulty, which = difficulties[index % len(difficulties)], index // len(difficulties)
-    problem = draw_problem(f"word_problems:train:{difficulty}:{which}", "train", difficulty)
-    return _task(f"train-{index}", problem, difficulty)
+def problem_of(draw: TaskDraw[Difficulty]) -> Problem:
+    """Return the problem of a draw."""
+    stream = f"word_problems:{draw.series}:{draw.difficulty}:{draw.place}"
+    return draw_problem(stream, draw.split, draw.difficulty)
 
 
-def held_out_tasks(split: SplitName, difficulties: Sequence[Difficulty]) -> Sequence[WordProblem]:
-    """Return all tasks of the split for validation or test, none of them twice; difficulties take turns."""
-    fresh = fresh_tests() if split == "test" else None
-    return _tasks(split, tuple(difficulties), fresh)
-
-
-@cache
-def _tasks(split: SplitName, difficulties: Sequence[Difficulty], fresh: FreshTests | None) -> Sequence[WordProblem]:
-    prefix = f"{split}-{fresh.name}" if fresh else split
-    found = _problems(split, difficulties, fresh)
-    return [
-        _task(f"{prefix}-{index}", problem, difficulties[index % len(difficulties)])
-        for index, problem in enumerate(found)
-    ]
-
-
-@cache
-def _problems(split: SplitName, difficulties: Sequence[Difficulty], fresh: FreshTests | None) -> Sequence[Problem]:
-    """Return different problems; fresh ones differ from those that everybody can compute as well."""
-
-    def draw_at(place: int, difficulty: Difficulty) -> Problem:
-        stream = f"word_problems:{split}:{fresh.secret if fresh else ''}:{difficulty}:{place}"
-        return draw_problem(stream, split, difficulty)
-
-    known = _problems(split, difficulties, None) if fresh else ()
-    return different_problems(COUNTS[split], difficulties, draw_at, known)
-
-
-def _held_out_task(split: SplitName, difficulties: Sequence[Difficulty], index: int) -> WordProblem:
-    return held_out_tasks(split, difficulties)[index]
-
-
-def _task(id: str, problem: Problem, difficulty: Difficulty) -> WordProblem:
-    return WordProblem(
-        id=id,
-        question=problem.question,
-        situations=problem.families,
-        steps=problem.steps,
-        unit=problem.unit,
-        difficulty=difficulty,
-        solution=str(problem.answer),
-    )
-
-
-def _splits(*difficulties: Difficulty) -> dict[str, Split[WordProblem]]:
-    held_out: dict[str, Split[WordProblem]] = {
-        split: Split.lazy(partial(_held_out_task, split, difficulties), number) for split, number in COUNTS.items()
-    }
-    return {"train": Split.generated(partial(train_task, difficulties)), **held_out}
-
-
-class WordProblems(Environment[WordProblem]):
+class WordProblems(ProceduralEnvironment[WordProblem]):
     """Solve a math problem stated in words: several steps, exact numbers, and sentences that do not matter."""
 
     version = "0.3.0"
-    splits = _splits(*DIFFICULTIES)
-    variants = {difficulty: {"splits": _splits(difficulty)} for difficulty in DIFFICULTIES}
     reward_range = (0.0, 1.0)
     blocking = False
+
+    @classmethod
+    def make_task(cls, draw: TaskDraw[Difficulty]) -> WordProblem:
+        """Compose a problem."""
+        problem = problem_of(draw)
+        return WordProblem(
+            id=draw.id,
+            question=problem.question,
+            situations=problem.families,
+            steps=problem.steps,
+            unit=problem.unit,
+            difficulty=draw.difficulty,
+            solution=str(problem.answer),
+        )
+
+    @classmethod
+    def task_identity(cls, task: WordProblem, draw: TaskDraw[Difficulty]) -> str:
+        """Return the numbers that matter, which the question has among others."""
+        return problem_of(draw).identity
 
     def prompt(self) -> str:
         """Return the problem and the form of the answer."""

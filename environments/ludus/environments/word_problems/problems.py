@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final, NamedTuple
 
-from ludus.environments._partition import SplitName, digest, split_of
 from ludus.environments.word_problems.distractors import DISTRACTORS, Distractor
 from ludus.environments.word_problems.sources import SOURCES
-from ludus.environments.word_problems.story import Difficulty, Flow, Piece, Story
+from ludus.environments.word_problems.story import Flow, Piece, Story
 from ludus.environments.word_problems.transforms import TRANSFORMS
+from ludus.server import Difficulty
+from ludus.server.authoring.partition import SplitType, digest, split_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,7 @@ class Chain(NamedTuple):
     steps: int
 
 
-def draw_problem(stream: str, split: SplitName, difficulty: Difficulty) -> Problem:
+def draw_problem(stream: str, split: SplitType, difficulty: Difficulty) -> Problem:
     """Return the first problem of a stream that belongs to a split and that no simple guess solves."""
     attempt = 0
     level = LEVELS[difficulty]
@@ -140,7 +141,7 @@ def _go_on(story: Story, flow: Flow, families: list[str], most: int) -> Piece | 
     return None
 
 
-def _tell(story: Story, level: Level, chain: Chain, split: SplitName) -> Problem | None:
+def _tell(story: Story, level: Level, chain: Chain, split: SplitType) -> Problem | None:
     """Put the sentences together, with those that do not matter before, between and after the pieces.
 
     Returns:

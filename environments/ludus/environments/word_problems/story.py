@@ -13,9 +13,6 @@ from typing import Final, Literal, NamedTuple
 
 from ludus.environments._dice import Dice
 
-Difficulty = Literal["easy", "medium", "hard"]
-DIFFICULTIES: Final[tuple[Difficulty, ...]] = ("easy", "medium", "hard")
-
 Kind = Literal["things", "people", "money", "minutes", "meters", "area", "volume", "years", "points", "chance", "weeks"]
 """What a quantity is a number of."""
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
-from functools import partial
+from collections.abc import Generator, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
-from ludus.environments._partition import SPLITS, SplitName, fresh_tests
 from ludus.environments.wordle.feedback import GREEN, broken_hint, greens, mark, present
-from ludus.environments.wordle.lists import Difficulty, allowed, answers_of
+from ludus.environments.wordle.lists import allowed, answers_of
 from ludus.protocol import Answer, Call, Component, EpisodeLimits, Reward, StepResult
-from ludus.server import Environment, Private, Result, Split, Task, ToolError, tool
+from ludus.server import Difficulty, Private, ProceduralEnvironment, Result, Task, TaskDraw, ToolError, tool
+from ludus.server.authoring.partition import SplitType
 
 LENGTH: Final = 5
 
@@ -25,29 +24,13 @@ class WordleTask(Task):
     answer: Private[str]
 
 
-def make_task(split: SplitName, difficulties: tuple[Difficulty, ...], index: int) -> WordleTask:
-    """Return the task at an index."""
-    fresh = fresh_tests() if split == "test" else None
-    word, difficulty = answers_of(split, difficulties, fresh.secret if fresh else "")[index]
-    id = f"{split}-{fresh.name}-{index}" if fresh else f"{split}-{index}"
-    return WordleTask(id=id, difficulty=difficulty, answer=word)
-
-
-def _splits(*difficulties: Difficulty) -> dict[str, Split[WordleTask]]:
-    return {
-        split: Split.lazy(partial(make_task, split, difficulties), len(answers_of(split, difficulties)))
-        for split in SPLITS
-    }
-
-
-class Wordle(Environment[WordleTask]):
+class Wordle(ProceduralEnvironment[WordleTask]):
     """Find a hidden five-letter word in six guesses; each guess is marked letter by letter."""
 
     version = "0.1.0"
-    splits = _splits("easy", "medium", "hard")
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "easy": {"splits": _splits("easy"), "hints": 1},
-        "hard": {"splits": _splits("hard"), "strict": True},
+        "easy": {"hints": 1},
+        "hard": {"strict": True},
         "sparse": {"shaping": 0.0},
     }
     reward_range = (0.0, 1.0)
@@ -62,6 +45,17 @@ class Wordle(Environment[WordleTask]):
     """True if guesses must keep every hint so far."""
     hints: ClassVar[int] = 0
     """The number of letters, drawn with the episode's seed, that the prompt reveals."""
+
+    @classmethod
+    def count_tasks(cls, split: SplitType, difficulties: Sequence[Difficulty]) -> int:
+        """Return how many words a split has."""
+        return len(answers_of(split, tuple(difficulties)))
+
+    @classmethod
+    def make_task(cls, draw: TaskDraw[Difficulty]) -> WordleTask:
+        """Return a word of the split."""
+        word, difficulty = answers_of(draw.split, tuple(draw.difficulties), draw.secret)[draw.index]
+        return WordleTask(id=draw.id, difficulty=difficulty, answer=word)
 
     def setup(self) -> None:
         """Draw the letters that the prompt reveals."""

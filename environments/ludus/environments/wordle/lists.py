@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import resources
-from typing import Final, Literal
+from typing import Final
 
-from ludus.environments._partition import SplitName, digest, split_of
+from ludus.server import Difficulty
+from ludus.server.authoring.partition import SplitType, digest, split_of
 
-Difficulty = Literal["easy", "medium", "hard"]
 ANSWER_FILES: Final[Mapping[Difficulty, str]] = {"easy": "common.txt", "medium": "familiar.txt", "hard": "rare.txt"}
 """The files of answers, by how common the words are."""
 GUESS_FILE: Final = "guesses.txt"
@@ -30,7 +30,7 @@ def allowed() -> frozenset[str]:
 
 @cache
 def answers_of(
-    split: SplitName, difficulties: tuple[Difficulty, ...], secret: str = ""
+    split: SplitType, difficulties: tuple[Difficulty, ...], secret: str = ""
 ) -> Sequence[tuple[str, Difficulty]]:
     """Return the answers of a split with their difficulties, in a fixed order that is independent of the words.
 

@@ -9,7 +9,7 @@ from functools import cache
 from importlib import import_module
 from typing import Any, Final, TypeVar, cast
 
-from ludus.environments.workplace.goals import Goal, Level
+from ludus.environments.workplace.goals import Goal
 from ludus.environments.workplace.world.company import Company
 from ludus.environments.workplace.world.schema import (
     PREFIXES,
@@ -20,6 +20,7 @@ from ludus.environments.workplace.world.schema import (
     Mail,
     MailboxEntry,
 )
+from ludus.server import Difficulty
 
 T = TypeVar("T")
 _MOST_DRAWS: Final = 400
@@ -116,7 +117,7 @@ class Template:
     """
 
     name: str
-    level: Level
+    level: Difficulty
     draft: Draft = field(repr=False)
 
 
@@ -136,7 +137,7 @@ _MODULES: Final = (
 )
 
 
-def template(name: str, level: Level) -> Callable[[Draft], Draft]:
+def template(name: str, level: Difficulty) -> Callable[[Draft], Draft]:
     """Register a function that drafts tasks."""
 
     def register(draft: Draft) -> Draft:
@@ -155,7 +156,7 @@ def templates() -> dict[str, Template]:
 
 
 @cache
-def names_of(level: Level) -> tuple[str, ...]:
+def names_of(level: Difficulty) -> tuple[str, ...]:
     """Return the names of the templates of a level."""
     return tuple(sorted(name for name, one in templates().items() if one.level == level))
 

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
-from functools import cache, partial
-from itertools import count
-from typing import Any, Final
+from typing import Any
 
-from ludus.environments._partition import FreshTests, SplitName, digest, fresh_tests
 from ludus.environments.workplace import equivalents, exploits
 from ludus.environments.workplace.apps.analytics import AnalyticsApp
 from ludus.environments.workplace.apps.calendar import CalendarApp
@@ -21,22 +18,20 @@ from ludus.environments.workplace.apps.projects import ProjectsApp
 from ludus.environments.workplace.backward import changes, describe, goal_from, write_goal
 from ludus.environments.workplace.briefing import briefing
 from ludus.environments.workplace.drafts import Case, make, names_of
-from ludus.environments.workplace.goals import LEVELS, Goal, Level
+from ludus.environments.workplace.goals import Goal
 from ludus.environments.workplace.grading import Outcome, evaluate
 from ludus.environments.workplace.world.companies import company, names
 from ludus.environments.workplace.world.company import Company
 from ludus.environments.workplace.world.store import Store
 from ludus.protocol import Answer, Call, Component, EpisodeLimits, Reward, StepResult, text_of
-from ludus.server import Environment, Private, Split, Task
-
-COUNTS: Final[Mapping[SplitName, int]] = {"validation": 300, "test": 300}
-"""The number of tasks of the splits that end. Training never does."""
+from ludus.server import Difficulty, Private, ProceduralEnvironment, Task, TaskDraw
+from ludus.server.authoring.partition import digest
 
 
 class WorkplaceTask(Task):
     """A request of an employee."""
 
-    difficulty: Level
+    difficulty: Difficulty
     company: str
     """The name of the company, which determines the split."""
     template: Private[str]
@@ -60,69 +55,16 @@ def goal_of(task: WorkplaceTask) -> tuple[Goal, Case]:
     return (goal_from(goal, task.goal), case) if task.goal else (goal, case)
 
 
-def make_task(
-    split: SplitName, levels: Sequence[Level], index: int, fresh: FreshTests | None = None, id: str = ""
-) -> WorkplaceTask:
-    """Return the task at an index; levels take turns, then templates, then companies."""
-    which, level = divmod(index, len(levels))
-    kinds = names_of(levels[level])
-    turn, kind = divmod(which, len(kinds))
-    secret = fresh.secret if fresh else ""
-    known = names(split, secret)
-    return WorkplaceTask(
-        id=id or f"{split}-{index}",
-        difficulty=levels[level],
-        company=known[(turn + kind) % len(known)],
-        template=kinds[kind],
-        draw=digest(f"workplace:{split}:{kinds[kind]}:{turn}:{secret}") >> 11,
-        origin=secret,
-    )
-
-
-def held_out_tasks(split: SplitName, levels: Sequence[Level]) -> Sequence[WorkplaceTask]:
-    """Return all tasks of the split for validation or test, none of them twice."""
-    return _made_once(split, tuple(levels), fresh_tests() if split == "test" else None)
-
-
-@cache
-def _made_once(split: SplitName, levels: tuple[Level, ...], fresh: FreshTests | None) -> Sequence[WorkplaceTask]:
-    prefix = f"{split}-{fresh.name}" if fresh else split
-    seen: set[str] = set()
-    tasks: list[WorkplaceTask] = []
-    for index in count():
-        if len(tasks) == COUNTS[split]:
-            break
-        task = make_task(split, levels, index, fresh, f"{prefix}-{len(tasks)}")
-        content = content_of(task)
-        if content not in seen:
-            seen.add(content)
-            tasks.append(task)
-    return tasks
-
-
 def content_of(task: WorkplaceTask) -> str:
     """Return what makes a task the problem that it is: the company, who asks for what, and what it takes."""
     goal, case = goal_of(task)
     return f"{task.company}|{goal.me.id}|{goal.request}|{goal.answer}|{goal.changes}|{case.rows}"
 
 
-def _held_out_task(split: SplitName, levels: Sequence[Level], index: int) -> WorkplaceTask:
-    return held_out_tasks(split, levels)[index]
-
-
-def _splits(*levels: Level) -> dict[str, Split[WorkplaceTask]]:
-    held_out: dict[str, Split[WorkplaceTask]] = {
-        split: Split.lazy(partial(_held_out_task, split, levels), count) for split, count in COUNTS.items()
-    }
-    return {"train": Split.generated(partial(make_task, "train", levels)), **held_out}
-
-
-class Workplace(Environment[WorkplaceTask]):
+class Workplace(ProceduralEnvironment[WorkplaceTask]):
     """Do the work of an employee of a generated company, with its mail, calendar, CRM, files and other applications."""
 
     version = "0.3.0"
-    splits = _splits(*LEVELS)
-    variants = {level: {"splits": _splits(level)} for level in LEVELS}
     toolsets = (MailApp, CalendarApp, ContactsApp, CrmApp, ProjectsApp, FilesApp, HrApp, AnalyticsApp)
     reward_range = (0.0, 1.0)
     limits = EpisodeLimits(max_steps=60)
@@ -131,6 +73,28 @@ class Workplace(Environment[WorkplaceTask]):
 
     desk: Desk
     """What the tools work on."""
+
+    @classmethod
+    def make_task(cls, draw: TaskDraw[Difficulty]) -> WorkplaceTask:
+        """Draw a request; templates take turns, then companies."""
+        number = draw.index if draw.split == "train" else draw.place
+        which, level = divmod(number, len(draw.difficulties))
+        kinds = names_of(draw.difficulties[level])
+        turn, kind = divmod(which, len(kinds))
+        known = names(draw.split, draw.secret)
+        return WorkplaceTask(
+            id=draw.id,
+            difficulty=draw.difficulties[level],
+            company=known[(turn + kind) % len(known)],
+            template=kinds[kind],
+            draw=digest(f"workplace:{draw.split}:{kinds[kind]}:{turn}:{draw.secret}") >> 11,
+            origin=draw.secret,
+        )
+
+    @classmethod
+    def task_identity(cls, task: WorkplaceTask, draw: TaskDraw[Difficulty]) -> str:
+        """Return the company, who asks for what, and what it takes."""
+        return content_of(task)
 
     def setup(self) -> None:
         """Copy the company, and add what the task needs."""

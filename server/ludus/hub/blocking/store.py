@@ -14,16 +14,15 @@ from datetime import UTC, datetime
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
+from ludus.hub.access.viewers import Viewer
+from ludus.hub.access.visibility import Sight
 from ludus.hub.database.engine import Database
 from ludus.hub.database.result_tables import ResultBoard, ResultEpisode, ResultLogLine, ResultRun
 from ludus.hub.database.tables import BlockedWheel, Package, Version
 from ludus.hub.database.times import aware
-from ludus.hub.database.verified_tables import VerifiedRun
 from ludus.hub.people.audit import note
-from ludus.hub.people.viewers import Viewer
 from ludus.hub.registry.catalog import find_package, find_version
 from ludus.hub.registry.publishing import refresh_latest
-from ludus.hub.registry.visibility import Sight
 from ludus.protocol.lifecycle import EndReason
 from ludus.registry.types.errors import PackageNotFound
 from ludus.registry.types.packages import BlockInfo
@@ -157,13 +156,10 @@ def _info(session: Session, row: BlockedWheel) -> BlockInfo:
 
 
 def _open_runs(session: Session, digests: Sequence[str]) -> Sequence[tuple[int, str]]:
-    """Return the ids of the open runs of blocked versions and with blocked harnesses, each with the digest."""
-    is_open = ResultRun.state == "open"
+    """Return the ids of the open runs of blocked versions, each with the digest."""
     boards = select(ResultRun.id, ResultBoard.sha256).join(ResultBoard, ResultBoard.id == ResultRun.board_id)
-    harnesses = select(ResultRun.id, VerifiedRun.harness_sha256).join(VerifiedRun, VerifiedRun.run_id == ResultRun.id)
-    queries = (boards.where(is_open, ResultBoard.sha256.in_(digests)),
-               harnesses.where(is_open, VerifiedRun.harness_sha256.in_(digests)))  # fmt: skip
-    return [(run, digest) for query in queries for run, digest in session.execute(query)]
+    query = boards.where(ResultRun.state == "open", ResultBoard.sha256.in_(digests))
+    return [(run, digest) for run, digest in session.execute(query)]
 
 
 def _end_open(

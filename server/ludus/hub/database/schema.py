@@ -10,7 +10,6 @@ from ludus.hub.database import (  # noqa: F401  # importing them adds their tabl
     result_tables,
     rollout_tables,
     sign_in_tables,
-    verified_tables,
 )
 from ludus.hub.database.tables import Table
 

@@ -44,7 +44,7 @@ class Owner(Table):
     id: Mapped[int] = mapped_column(BIG_ID, primary_key=True)
     name: Mapped[str] = mapped_column(String(39), unique=True)
     skeleton: Mapped[str] = mapped_column(String(39), unique=True)
-    """The name with characters that look alike made equal; see `ludus.hub.registry.names`."""
+    """The name with characters that look alike made equal; see `ludus.hub.access.names`."""
     created_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
     retired_at: Mapped[datetime | None] = mapped_column(DateTime(timezone=True))
     """When its account was deleted; null if it was not. The name is never given to another one."""

@@ -6,21 +6,3 @@ listing.py      what the registry holds, read page by page
 routes.py       the addresses: the registry API v0.1, `/.well-known/ai-catalog.json`, and cards
 paths.py        which addresses any web page may read
 """
-
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from fastapi import FastAPI
-
-    from ludus.hub.hub import Hub
-
-__all__ = ["mount"]
-
-
-def mount(app: FastAPI, hub: Hub) -> None:
-    """Add discovery to a hub's application."""
-    from ludus.hub.discovery.routes import mount_discovery
-
-    mount_discovery(app, hub)

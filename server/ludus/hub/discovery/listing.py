@@ -14,12 +14,12 @@ from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Row, Select, and_, func, or_, select
 
+from ludus.hub.access.visibility import PUBLIC
 from ludus.hub.database.engine import Database
 from ludus.hub.database.tables import BlockedWheel, Package, Version, version_identity
 from ludus.hub.database.times import aware
 from ludus.hub.discovery.names import Needle
 from ludus.hub.registry.catalog import LATEST, find_package
-from ludus.hub.registry.visibility import PUBLIC
 from ludus.protocol.errors import InvalidParams
 from ludus.registry.types.errors import PackageNotFound
 from ludus.registry.types.packages import Manifest

@@ -32,7 +32,7 @@ from ludus.hub.discovery.documents import CARD_TYPE, CATALOG_TYPE, Documents
 from ludus.hub.discovery.listing import Listing
 from ludus.hub.discovery.names import names_of
 from ludus.hub.discovery.paths import AI_CATALOG, CARD, CARD_ALIAS, REGISTRY
-from ludus.hub.hub import Hub
+from ludus.hub.parts.hub import Hub
 from ludus.protocol.errors import InvalidParams, LudusError
 from ludus.protocol.messages import describe_invalid
 from ludus.registry.types.errors import PackageNotFound

@@ -17,21 +17,3 @@ resources.py      the memory and disk that a release gets
 span_lines.py     spans as a process writes them; span_relay.py sends them on
 releases.py       what a release is; settings.py, logs.py, errors.py
 """
-
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from fastapi import FastAPI
-
-    from ludus.hub.hub import Hub
-
-__all__ = ["mount"]
-
-
-def mount(app: FastAPI, hub: Hub) -> None:
-    """Add the endpoints to a hub's application."""
-    from ludus.hub.endpoints.mounting import mount_endpoints  # a process of an endpoint needs none of it
-
-    mount_endpoints(app, hub)

@@ -48,7 +48,7 @@ from ludus.sandbox.core.stale import OWNER, is_alive
 
 if TYPE_CHECKING:
     from ludus.hub.endpoints.releases import Release
-    from ludus.hub.endpoints.settings import EndpointSettings
+    from ludus.hub.settings.endpoints import EndpointSettings
 
 CreateSandbox = Callable[[SandboxSettings], Awaitable[Sandbox]]
 """Creates a sandbox with these settings."""

@@ -120,7 +120,7 @@ class HttpExchange:
         """The path of MCP of the endpoint as the client sent it; only requests for it need it."""
         return self._asked
 
-    def hold(self, why: str, *, held: bool) -> None:
+    def hold(self, reason: str, *, held: bool) -> None:
         """Do nothing: the body is read when there is room for it."""
 
     async def run(self) -> None:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final
 
 from starlette.requests import Request
 
+from ludus.hub.access.viewers import STRANGER, Viewer
+from ludus.hub.core.peers import FORWARDED
 from ludus.hub.endpoints.passes import capability_key
-from ludus.hub.peers import FORWARDED
-from ludus.hub.people.viewers import STRANGER, Viewer
 from ludus.protocol.errors import CapabilityRefused, Forbidden
 from ludus.registry.types.errors import PackageNotFound
 from ludus.registry.types.people import HubScope
@@ -23,7 +23,7 @@ from ludus.server.workers.routing import Place, place_of
 
 if TYPE_CHECKING:
     from ludus.hub.endpoints.releases import Address
-    from ludus.hub.hub import Hub
+    from ludus.hub.parts.hub import Hub
 
 FRESH_SECONDS: Final = 1.0
 """How long the rights of a viewer at a package are not looked up again."""

@@ -7,16 +7,31 @@ request for such a host name is served as one for that path. A name that holds a
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Final
 from urllib.parse import urlsplit
 
+from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from ludus.registry.types.packages import OWNER_PATTERN
+from ludus.common.hub import OWNER_PATTERN
+
+PlayAddress = Callable[[Request, str, str, str], str | None]
+"""Returns where a version runs, for requests from the hub itself, given a request, owner, name and version; None if it
+runs nowhere."""
 
 _LABELS: Final = re.compile(
     rf"(?:(?P<version>[0-9][0-9a-z-]{{0,59}})\.)?(?P<name>[a-z0-9](?:[a-z0-9_-]{{0,58}}[a-z0-9])?)\.(?P<owner>{OWNER_PATTERN})"
 )
+
+
+def own_endpoint(request: Request, owner: str, name: str, version: str) -> str | None:
+    """Return the address of a version's endpoint at this hub; None where the server does not know its own port."""
+    server = request.scope.get("server")
+    if server is None or server[1] is None:
+        return None
+    host = f"[{server[0]}]" if ":" in server[0] else server[0]
+    return f"http://{host}:{server[1]}/e/{owner}/{name}@{version}"
 
 
 def path_of_host(host: bytes | None, domain: str) -> str | None:

@@ -2,32 +2,39 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from starlette.routing import Mount
 
+from ludus.hub.access.viewers import Viewer
 from ludus.hub.endpoints.guards import Guards
 from ludus.hub.endpoints.hosts import EndpointHosts
 from ludus.hub.endpoints.pool import Endpoints
 from ludus.hub.endpoints.proxy import EndpointRoutes
 from ludus.hub.endpoints.releases import Release, release_of
-from ludus.hub.people.viewers import Viewer
+from ludus.hub.endpoints.upgrades import FindGateway
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
-    from ludus.hub.hub import Hub
+    from ludus.hub.parts.hub import Hub
 
 FOLDER: Final = "environments"
 """The folder of virtual environments in the hub's data folder."""
 
 
-def mount_endpoints(app: FastAPI, hub: Hub) -> None:
-    """Add the routes, and stop all endpoints when the application ends.
+@dataclass(frozen=True, slots=True)
+class EndpointParts:
+    """The endpoints of a hub, as its other parts use them."""
 
-    The state of the application gets `endpoints`, and `channels`: the function that finds the gateway of an upgrade.
-    """
+    pool: Endpoints
+    channels: FindGateway
+    """Finds the gateway of an upgrade to a channel."""
 
+
+def mount_endpoints(app: FastAPI, hub: Hub) -> EndpointParts:
+    """Add the routes, and stop all endpoints when the application ends."""
     everything = hub.catalog_of(Viewer.of_administrator("hub"))
 
     def find(owner: str, name: str, version: str | None) -> Release:
@@ -38,8 +45,8 @@ def mount_endpoints(app: FastAPI, hub: Hub) -> None:
     )
     domain = hub.settings.endpoints.domain
     routes = EndpointRoutes(endpoints, Guards(hub), hub.settings.origins, domain)
-    app.state.endpoints, app.state.channels = endpoints, routes.find_channel
     app.router.routes.append(Mount("/e", app=routes))
     app.add_middleware(EndpointHosts, domain=domain)
     hub.block_watch.on_change.append(endpoints.apply_blocks)
     hub.at_end(endpoints.close)
+    return EndpointParts(endpoints, routes.find_channel)

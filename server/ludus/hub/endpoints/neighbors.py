@@ -21,7 +21,7 @@ import ssl
 from typing import TYPE_CHECKING, Final, Protocol
 from urllib.parse import urlsplit
 
-from ludus.hub.peers import FORWARDED, RETRY_SECONDS, Peer, Peers, PlayedElsewhere
+from ludus.hub.core.peers import FORWARDED, RETRY_SECONDS, Peer, Peers, PlayedElsewhere
 from ludus.protocol.errors import LudusError
 from ludus.registry.types.errors import HubUnavailable
 from ludus.server.workers.pool import Pool, State, Worker, lost

@@ -29,9 +29,9 @@ from ludus.server.serving.settings import ServerSettings
 
 if TYPE_CHECKING:
     from ludus.hub.blocking.watch import BlockWatch
+    from ludus.hub.core.peers import Peers
     from ludus.hub.endpoints.releases import Address, FindRelease, Release
-    from ludus.hub.endpoints.settings import EndpointSettings
-    from ludus.hub.peers import Peers
+    from ludus.hub.settings.endpoints import EndpointSettings
     from ludus.sandbox import SandboxProvider
 
 log = logging.getLogger("ludus.hub.endpoints")

@@ -38,8 +38,8 @@ from ludus.server.workers.tending import LONG_LIFE_SECONDS
 if TYPE_CHECKING:
     from ludus.hub.endpoints.logs import LogRing
     from ludus.hub.endpoints.releases import Release
-    from ludus.hub.endpoints.settings import EndpointSettings
     from ludus.hub.endpoints.span_relay import SpanRelay
+    from ludus.hub.settings.endpoints import EndpointSettings
     from ludus.server.workers.pool import Worker
 
 log = logging.getLogger("ludus.hub.endpoints")

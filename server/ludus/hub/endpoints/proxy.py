@@ -14,10 +14,10 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from ludus.hub.core.runner import without_admin
 from ludus.hub.endpoints.exchanges import HttpExchange
 from ludus.hub.endpoints.hosts import path_of_host
 from ludus.hub.endpoints.releases import Address, parse_address, process_of
-from ludus.hub.endpoints.runner import without_admin
 from ludus.hub.endpoints.shared_logs import lines_at, merged, own_lines
 from ludus.protocol.errors import EpisodeFailed, LudusError, NotFound, PayloadTooLarge
 from ludus.protocol.workers import worker_of_capability

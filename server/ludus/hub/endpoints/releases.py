@@ -10,8 +10,9 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ludus.hub.peers import NAME_LENGTH
-from ludus.registry.types.packages import NAME_PATTERN, OWNER_PATTERN, Resources
+from ludus.common.hub import OWNER_PATTERN
+from ludus.hub.core.peers import NAME_LENGTH
+from ludus.registry.types.packages import NAME_PATTERN, Resources
 
 if TYPE_CHECKING:
     from ludus.hub.registry.catalog import VersionRecord

@@ -20,7 +20,7 @@ from ludus.server.workers.scaling import Scaler
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Sequence
 
-    from ludus.hub.endpoints.settings import EndpointSettings
+    from ludus.hub.settings.endpoints import EndpointSettings
 
 log = logging.getLogger("ludus.hub.endpoints")
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from ludus.hub.endpoints.errors import EndpointRefused
-from ludus.hub.endpoints.settings import MEGABYTE
+from ludus.hub.settings.endpoints import MEGABYTE
 
 if TYPE_CHECKING:
     from ludus.hub.endpoints.releases import Release
-    from ludus.hub.endpoints.settings import EndpointLimits
+    from ludus.hub.settings.endpoints import EndpointLimits
 
 
 class Granted(NamedTuple):

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
     from ludus.hub.endpoints.environments import Environments
     from ludus.hub.endpoints.releases import Release
-    from ludus.hub.endpoints.settings import EndpointSettings
     from ludus.hub.endpoints.span_relay import SpanRelay
+    from ludus.hub.settings.endpoints import EndpointSettings
     from ludus.sandbox import SandboxProvider
 
 log = logging.getLogger("ludus.hub.endpoints")

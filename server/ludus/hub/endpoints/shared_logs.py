@@ -13,8 +13,8 @@ from ludus.registry.types.errors import HubUnavailable
 if TYPE_CHECKING:
     from starlette.requests import Request
 
+    from ludus.hub.core.peers import Peer, Peers
     from ludus.hub.endpoints.logs import LogRing
-    from ludus.hub.peers import Peer, Peers
 
 _WAITING: Final = 1_000
 """How many lines of all processes wait for a reader that is slower."""

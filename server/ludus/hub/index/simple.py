@@ -18,10 +18,10 @@ from fastapi.responses import FileResponse, JSONResponse, RedirectResponse
 from fastapi.routing import APIRoute
 from packaging.utils import canonicalize_name
 
+from ludus.hub.core.downloads import PRIVATE, SHARED, BlobResponse, etag_of
 from ludus.hub.database.tables import Version
 from ludus.hub.database.times import aware
-from ludus.hub.downloads import PRIVATE, SHARED, BlobResponse, etag_of
-from ludus.hub.hub import Hub
+from ludus.hub.parts.hub import Hub
 
 JSON_TYPE: Final = "application/vnd.pypi.simple.v1+json"
 HTML_TYPE: Final = "application/vnd.pypi.simple.v1+html"

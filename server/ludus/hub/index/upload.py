@@ -12,11 +12,11 @@ from fastapi import APIRouter, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import PlainTextResponse
 
-from ludus.hub.blobs import CHUNK_BYTES, Incoming
-from ludus.hub.hub import Hub
-from ludus.hub.people.viewers import Viewer
-from ludus.hub.registry.names import id_of_distribution
-from ludus.hub.uploads import Form, UploadSlots
+from ludus.hub.access.names import id_of_distribution
+from ludus.hub.access.viewers import Viewer
+from ludus.hub.core.blobs import CHUNK_BYTES, Incoming
+from ludus.hub.parts.hub import Hub
+from ludus.hub.registry.uploads import Form, UploadSlots
 from ludus.registry.types.errors import DigestMismatch, UploadRefused
 
 _HEX: Final = re.compile(r"[0-9a-fA-F]+")

@@ -10,11 +10,11 @@ from typing import Final
 
 from sqlalchemy import Engine
 
-from ludus.hub.blobs import BlobStore
+from ludus.hub.core.blobs import BlobStore
+from ludus.hub.core.object_store import open_blobs
 from ludus.hub.database.engine import open_engine, sqlite_url
-from ludus.hub.hub import DATABASE_FILE
-from ludus.hub.object_store import open_blobs
 from ludus.hub.operation.errors import BackupFailed
+from ludus.hub.parts.hub import DATABASE_FILE
 
 CACHE_BYTES: Final = 0
 """Commands keep no files of an object store on this machine."""

@@ -17,11 +17,11 @@ from typing import Final
 
 from sqlalchemy import delete, func, select, update
 
+from ludus.hub.access.viewers import PLAY_SCOPES, Viewer
 from ludus.hub.database.engine import Database
 from ludus.hub.database.tables import AccessToken, Account
 from ludus.hub.database.times import aware
 from ludus.hub.people.audit import note
-from ludus.hub.people.viewers import PLAY_SCOPES, Viewer
 from ludus.protocol.errors import Conflict, Forbidden, NotFound, Unauthenticated
 from ludus.protocol.methods import Scope
 from ludus.registry.types.people import TOKEN_PREFIX, CreatedToken, HubScope, NewToken, TokenInfo

@@ -16,6 +16,8 @@ from sqlalchemy import delete, func, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
+from ludus.hub.access.names import check_owner, skeleton
+from ludus.hub.access.viewers import BUILT_IN, LOCAL
 from ludus.hub.database.engine import Database
 from ludus.hub.database.sign_in_tables import AccountIdentity, DeviceSignIn, PendingSignIn
 from ludus.hub.database.tables import AccessToken, Account, AccountSession, Maintainer, Organization, Owner, Reader
@@ -23,8 +25,6 @@ from ludus.hub.database.times import aware
 from ludus.hub.people.audit import note
 from ludus.hub.people.passwords import Passwords
 from ludus.hub.people.sessions import CONFIRMED
-from ludus.hub.people.viewers import BUILT_IN, LOCAL
-from ludus.hub.registry.names import check_owner, skeleton
 from ludus.protocol.errors import Conflict, Forbidden, InvalidParams, NotFound, Unauthenticated
 from ludus.registry.types.errors import NameRefused
 from ludus.registry.types.people import AccountInfo

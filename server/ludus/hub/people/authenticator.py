@@ -18,11 +18,11 @@ from typing import Final
 
 from starlette.requests import Request
 
+from ludus.hub.access.viewers import LOCAL, STRANGER, Viewer
+from ludus.hub.core.rates import Rates
 from ludus.hub.people.access_tokens import AccessTokens
 from ludus.hub.people.accounts import Accounts
-from ludus.hub.people.rates import Rates
-from ludus.hub.people.viewers import LOCAL, STRANGER, Viewer
-from ludus.hub.settings import HubSettings
+from ludus.hub.settings.hub import HubSettings
 from ludus.protocol.errors import AuthoringError, Unauthenticated
 from ludus.registry.types.people import TOKEN_PREFIX
 from ludus.server.auth import TokenStore

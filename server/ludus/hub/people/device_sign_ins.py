@@ -24,13 +24,13 @@ from typing import Any, Final
 from sqlalchemy import delete, func, or_, select, update
 from sqlalchemy.orm import Session
 
+from ludus.hub.access.viewers import Viewer
 from ludus.hub.database.engine import Database
 from ludus.hub.database.sign_in_tables import DeviceSignIn
 from ludus.hub.database.tables import Account
 from ludus.hub.database.times import aware
 from ludus.hub.people.access_tokens import AccessTokens, digest_of
 from ludus.hub.people.audit import note
-from ludus.hub.people.viewers import Viewer
 from ludus.protocol.errors import CapacityError, Forbidden, NotFound, Unauthenticated
 from ludus.registry.types.people import DeviceAnswer, DeviceLogin, HubScope, NewToken
 

@@ -1,7 +1,7 @@
 """Organizations: created, seen, joined, left, changed and deleted.
 
 How this works: an organization is an owner, like an account, so it shares one namespace with accounts and its name is
-never given again. Its members have roles, from which `ludus.hub.registry.rights` derives what they may do with its
+never given again. Its members have roles, from which `ludus.hub.access.rights` derives what they may do with its
 packages. This module changes members and roles; each change is one transaction that locks the organization, checks the
 sender's role in it, and adds an event to the audit log.
 
@@ -21,7 +21,11 @@ from sqlalchemy import delete, func, or_, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from ludus.hub.blobs import BlobStore
+from ludus.hub.access.names import check_owner, skeleton
+from ludus.hub.access.viewers import BUILT_IN, LOCAL, Viewer
+from ludus.hub.access.visibility import Sight
+from ludus.hub.core.blobs import BlobStore
+from ludus.hub.core.rates import Rates
 from ludus.hub.database.engine import Database
 from ludus.hub.database.tables import (
     Account,
@@ -38,10 +42,6 @@ from ludus.hub.people import memberships
 from ludus.hub.people.accounts import require_account
 from ludus.hub.people.audit import Audit, note
 from ludus.hub.people.personal_data import PersonalData, remove_private, still_used
-from ludus.hub.people.rates import Rates
-from ludus.hub.people.viewers import BUILT_IN, LOCAL, Viewer
-from ludus.hub.registry.names import check_owner, skeleton
-from ludus.hub.registry.visibility import Sight
 from ludus.protocol.errors import Conflict, Forbidden, InvalidParams, NotFound
 from ludus.registry.types.errors import NameRefused
 from ludus.registry.types.organizations import MembershipList, OrganizationInfo, Role

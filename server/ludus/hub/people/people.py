@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from starlette.requests import Request
 
-from ludus.hub.blobs import BlobStore
+from ludus.hub.access.viewers import Viewer
+from ludus.hub.core.blobs import BlobStore
+from ludus.hub.core.rates import Rates
+from ludus.hub.core.shared_rates import SharedCounts
 from ludus.hub.database.engine import Database
 from ludus.hub.people.access_tokens import AccessTokens
 from ludus.hub.people.accounts import Accounts
@@ -17,12 +20,9 @@ from ludus.hub.people.openid.sign_in import OpenIdSignIn
 from ludus.hub.people.organizations import Organizations
 from ludus.hub.people.passwords import Passwords
 from ludus.hub.people.personal_data import PersonalData
-from ludus.hub.people.rates import Rates
 from ludus.hub.people.sessions import Sessions
-from ludus.hub.people.settings import Registration
-from ludus.hub.people.shared_rates import SharedCounts
-from ludus.hub.people.viewers import Viewer
-from ludus.hub.settings import HubSettings
+from ludus.hub.settings.hub import HubSettings
+from ludus.hub.settings.people import Registration
 from ludus.server.auth import TokenStore
 
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 from sqlalchemy import delete, or_, select, text, update
 from sqlalchemy.orm import Session
 
-from ludus.hub.blobs import BlobStore
+from ludus.hub.core.blobs import BlobStore
 from ludus.hub.database.engine import Database
 from ludus.hub.database.tables import (
     Account,

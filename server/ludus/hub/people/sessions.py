@@ -14,11 +14,11 @@ from typing import Final
 
 from sqlalchemy import delete, select, update
 
+from ludus.hub.access.viewers import ALL_SCOPES, PLAY_SCOPES, Viewer
 from ludus.hub.database.engine import Database
 from ludus.hub.database.tables import Account, AccountSession
 from ludus.hub.database.times import aware
 from ludus.hub.people.access_tokens import digest_of
-from ludus.hub.people.viewers import ALL_SCOPES, PLAY_SCOPES, Viewer
 from ludus.protocol.errors import Unauthenticated
 from ludus.protocol.methods import Scope
 from ludus.registry.types.people import HubScope

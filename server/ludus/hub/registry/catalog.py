@@ -1,6 +1,6 @@
 """What the registry holds, as one viewer sees it: for the API, the package index, the site and the endpoints.
 
-A private package that the viewer may not read is absent here; see `ludus.hub.registry.visibility`.
+A private package that the viewer may not read is absent here; see `ludus.hub.access.visibility`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from packaging.version import Version as ParsedVersion
 from sqlalchemy import Select, func, or_, select
 from sqlalchemy.orm import Session
 
-from ludus.hub.blobs import BlobStore
+from ludus.hub.access.rights import Right, has_right, owners_with
+from ludus.hub.access.visibility import PUBLIC, Sight
+from ludus.hub.core.blobs import BlobStore
 from ludus.hub.database.engine import Database
 from ludus.hub.database.search import latest, matching, query_words
 from ludus.hub.database.tables import (
@@ -29,8 +31,6 @@ from ludus.hub.database.tables import (
     version_identity,
 )
 from ludus.hub.database.times import aware
-from ludus.hub.registry.rights import Right, has_right, owners_with
-from ludus.hub.registry.visibility import PUBLIC, Sight
 from ludus.protocol.errors import Conflict
 from ludus.protocol.messages import did_you_mean
 from ludus.registry.types.errors import PackageNotFound, VersionBlocked
@@ -129,7 +129,7 @@ class VersionRecord:
         return tuple(entry.source for entry in self.manifest.environments)
 
 
-class Registry:
+class PackageCatalog:
     """Reads the registry as one viewer sees it. All methods block, and any thread may call them.
 
     Args:

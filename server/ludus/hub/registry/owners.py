@@ -9,13 +9,13 @@ from sqlalchemy import delete, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
+from ludus.hub.access.names import check_owner, skeleton
+from ludus.hub.access.rights import Right, has_right
+from ludus.hub.access.viewers import Viewer
+from ludus.hub.access.visibility import Sight
 from ludus.hub.database.engine import Database
 from ludus.hub.database.tables import Maintainer, Owner, Package, PublisherKey, Reader, Version
-from ludus.hub.people.viewers import Viewer
 from ludus.hub.registry.catalog import find_package
-from ludus.hub.registry.names import check_owner, skeleton
-from ludus.hub.registry.rights import Right, has_right
-from ludus.hub.registry.visibility import Sight
 from ludus.protocol.errors import Conflict, Forbidden
 from ludus.registry.types.errors import NameRefused, PackageNotFound, SignatureRefused
 from ludus.registry.types.packages import PackageSummary

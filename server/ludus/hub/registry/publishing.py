@@ -19,19 +19,19 @@ from sqlalchemy import delete
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from ludus.hub.blobs import BlobStore, Incoming
+from ludus.hub.access.names import distribution_name, id_of_distribution, split_id
+from ludus.hub.access.rights import publisher_name
+from ludus.hub.access.viewers import Viewer
+from ludus.hub.access.visibility import Sight
+from ludus.hub.core.blobs import BlobStore, Incoming
 from ludus.hub.database.engine import Database
 from ludus.hub.database.search import durability_tag, index_package, owner_tag
 from ludus.hub.database.tables import Package, PackageTag, Version, version_identity
 from ludus.hub.database.times import aware
-from ludus.hub.people.viewers import Viewer
 from ludus.hub.registry.catalog import blocked_reasons, find_package, find_version, offered_versions
-from ludus.hub.registry.names import distribution_name, id_of_distribution, split_id
 from ludus.hub.registry.owners import authorize, check_key, ensure_owner, ensure_package
-from ludus.hub.registry.rights import publisher_name
-from ludus.hub.registry.visibility import Sight
 from ludus.hub.registry.wheels import WheelFacts, read_wheel
-from ludus.hub.settings import HubLimits
+from ludus.hub.settings.hub import HubLimits
 from ludus.protocol.errors import Conflict, PayloadTooLarge
 from ludus.registry.types.errors import ManifestRefused, SignatureRefused, VersionBlocked, VersionConflict
 from ludus.registry.types.packages import (

@@ -37,9 +37,8 @@ from packaging.version import Version
 
 from ludus.common.distribution import DISTRIBUTION
 from ludus.hub.registry.zip_layout import check_layout
-from ludus.hub.settings import HubLimits
+from ludus.hub.settings.hub import HubLimits
 from ludus.registry.types.errors import WheelRefused
-from ludus.registry.types.verified import HARNESS_GROUP
 
 GROUP: Final = "ludus.environments"
 """The entry-point group of environments."""
@@ -372,10 +371,10 @@ def _check_requirements(metadata: Metadata) -> None:
 def _check_groups(groups: dict[str, dict[str, str]], distribution: str) -> None:
     """Refuse entry points by which other programs would run code of the package without being asked to."""
     for group, entries in groups.items():
-        if group not in (GROUP, HARNESS_GROUP, *_SCRIPTS):
+        if group not in (GROUP, *_SCRIPTS):
             raise WheelRefused(
                 f"the entry points {ascii(group)} would run in other programs of those who install it; a package on a "
-                f"hub has {GROUP}, {HARNESS_GROUP} and scripts"
+                f"hub has {GROUP} and scripts"
             )
         for script in entries if group in _SCRIPTS else ():
             if not re.fullmatch(rf"{re.escape(distribution)}(-[a-z0-9-]+)?", script):

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from sqlalchemy import Select, select
 from starlette.requests import Request
 
+from ludus.hub.access.viewers import Viewer
+from ludus.hub.access.visibility import Sight
+from ludus.hub.core.peers import public_of
 from ludus.hub.database.tables import Package
-from ludus.hub.hub import Hub
-from ludus.hub.peers import public_of
-from ludus.hub.people.viewers import Viewer
+from ludus.hub.endpoints.hosts import PlayAddress
+from ludus.hub.parts.hub import Hub
 from ludus.hub.registry.catalog import VersionRecord
-from ludus.hub.registry.visibility import Sight
 from ludus.hub.results.store import no_run
 from ludus.protocol.errors import Conflict, Forbidden
 from ludus.protocol.methods import Scope
@@ -20,9 +19,6 @@ from ludus.registry.types.errors import PackageNotFound
 from ludus.registry.types.people import HubScope
 from ludus.registry.types.results import RunInfo
 from ludus.server.auth.principal import Principal
-
-PlayAddress = Callable[[Request, str, str, str], str | None]
-"""Returns where a version runs, for requests of the hub itself."""
 
 
 class Access:

@@ -47,7 +47,6 @@ class LiveEpisode:
         place: its number in the run.
         episode: the hub's side of it.
         started: when it started, in seconds of the clock.
-        attempt: which start of it this is, from 1.
         lock: held while its end is read and written.
         is_done: whether its end is written.
     """
@@ -55,7 +54,6 @@ class LiveEpisode:
     place: int
     episode: Episode
     started: float
-    attempt: int
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     is_done: bool = False
 
@@ -168,7 +166,7 @@ class RunClient:
         """
         async with self._bounded("did not start the episode"):
             started = await self.client.environment(environment).start(split=split, index=claim.index, seed=claim.seed)
-        live = LiveEpisode(claim.place, started, self._clock(), claim.attempts)
+        live = LiveEpisode(claim.place, started, self._clock())
         self.episodes[claim.place] = live
         return live
 

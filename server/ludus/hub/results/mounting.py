@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ludus.hub.error_answers import error_response
-from ludus.hub.peers import PeerPaths, PlayedElsewhere
+from ludus.hub.core.error_answers import error_response
+from ludus.hub.core.hub_key import KEY_FILE, hub_key
+from ludus.hub.core.peers import PeerPaths, PlayedElsewhere
+from ludus.hub.endpoints.hosts import PlayAddress
 from ludus.hub.results.personal import PersonalResults
 from ludus.hub.results.played import PlayedRuns
 from ludus.hub.results.processes import LOCKS, ProcessLease
@@ -16,26 +20,36 @@ from ludus.hub.results.receipts import concluding
 from ludus.hub.results.rollouts import INDEXES, RunRollouts
 from ludus.hub.results.routes import ResultRoutes
 from ludus.hub.results.store import ResultStore
-from ludus.hub.results.verified_store import VerifiedStore
-from ludus.hub.seed import KEY_FILE, hub_key
 from ludus.protocol.errors import LudusError
 from ludus.registry.types.signing import public_key
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
-    from ludus.hub.hub import Hub
+    from ludus.hub.parts.hub import Hub
 
 
-def mount_results(app: FastAPI, hub: Hub) -> None:
+@dataclass(frozen=True, slots=True)
+class ResultParts:
+    """The results of a hub, as its other parts use them."""
+
+    store: ResultStore
+    rollouts: RunRollouts
+    """The uploaded trajectories of runs."""
+    played: PlayedRuns
+    receipt_key: Ed25519PrivateKey
+
+
+def mount_results(app: FastAPI, hub: Hub, play_address: PlayAddress) -> ResultParts:
     """Add the routes, and look after played runs while the application runs.
 
-    The state of the application gets `results`, the store; `played`, the played runs; `run_rollouts`, the uploaded
-    trajectories; `receipt_key`; and `conclude`. Where versions run is the state's `play_address`, which the site sets.
+    Args:
+        app: the application.
+        hub: the hub.
+        play_address: where versions run.
     """
     key = hub_key(hub.settings.data / KEY_FILE)
-    store, calls = ResultStore(hub.database, hub.settings.results), VerifiedStore(hub.database).calls
-    conclude = concluding(key, calls)
+    store, conclude = ResultStore(hub.database, hub.settings.results), concluding(key)
     lease = ProcessLease(
         hub.database,
         hub.settings.data / LOCKS,
@@ -47,19 +61,14 @@ def mount_results(app: FastAPI, hub: Hub) -> None:
     played = PlayedRuns(store, hub.settings.results, hub.runner.token, lease, conclude)
     rollouts = RunRollouts(hub.blobs, store, hub.settings.data / INDEXES)
 
-    def play_address(request: Request, owner: str, name: str, version: str) -> str | None:
-        found: str | None = request.app.state.play_address(request, owner, name, version)
-        return found
-
-    app.state.results, app.state.played, app.state.receipt_key, app.state.conclude = store, played, key, conclude
-    app.state.run_rollouts = rollouts
-    routes = ResultRoutes(hub, store, played, rollouts, conclude, play_address, public_key(key), calls)
+    routes = ResultRoutes(hub, store, played, rollouts, conclude, play_address, public_key(key))
     app.include_router(routes.router())
     personal = PersonalResults(hub.database, hub.blobs, rollouts)
     hub.people.data.add("results", personal.export, personal.delete)
     hub.at_start(played.begin)
     hub.block_watch.on_change.append(played.sweep)
     hub.at_end(played.close)
+    return ResultParts(store, rollouts, played, key)
 
 
 def _pass_on(app: FastAPI, hub: Hub, lease: ProcessLease) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Final
 from sqlalchemy import delete, func, select, update
 from sqlalchemy.orm import Session
 
-from ludus.hub.blobs import BlobStore
+from ludus.hub.core.blobs import BlobStore
 from ludus.hub.database.engine import Database
 from ludus.hub.database.result_tables import ResultBoard, ResultEpisode, ResultLine, ResultLogLine, ResultRun
 from ludus.hub.database.tables import Package
@@ -20,7 +20,6 @@ from ludus.hub.database.times import aware
 from ludus.hub.people.personal_data import GONE
 from ludus.hub.results.boards import count_again
 from ludus.hub.results.rollouts import RunRollouts
-from ludus.hub.results.verified_rows import remove_verified, verified_of
 
 REASON: Final = "the account was deleted"
 
@@ -49,7 +48,6 @@ class PersonalResults:
                     "environment": board.environment, "split": board.split, "level": board.level,
                     "model": run.model, "harness": run.harness,
                     "createdAt": aware(run.created_at).isoformat(), "trajectories": run.rollouts,
-                    "verified": _verified(session, run.id) if board.level == "verified" else None,
                 }
                 for run, board in session.execute(query.where(ResultRun.principal == owner).order_by(ResultRun.id))
             ]  # fmt: skip
@@ -71,11 +69,6 @@ class PersonalResults:
             self._rollouts.remove_index(digest)
 
 
-def _verified(session: Session, run_id: int) -> dict[str, Any] | None:
-    found = verified_of(session, run_id)
-    return found.model_dump(mode="json") if found is not None else None
-
-
 def _take_off(session: Session, board: ResultBoard, owner: str, now: datetime) -> set[str]:
     """Remove the runs of an owner from a board, and return the digests of their trajectories."""
     runs = session.scalars(
@@ -92,7 +85,6 @@ def _take_off(session: Session, board: ResultBoard, owner: str, now: datetime) -
     of_gone = select(func.max(ResultRun.number)).where(ResultRun.board_id == board.id, ResultRun.principal == GONE)
     last = session.scalar(of_gone) or 0
     digests = {run.rollouts for run in runs if run.rollouts is not None}
-    remove_verified(session, [run.id for run in runs], keep_runs=True)
     for place, run in enumerate((run for run in runs if run.id not in open_runs), start=1):
         run.principal, run.number, run.rollouts, run.receipt = GONE, last + place, None, None
     return digests
@@ -110,7 +102,6 @@ def _remove_private_boards(session: Session, owner: str) -> set[str]:
 
 
 def _remove_runs(session: Session, ids: list[int]) -> None:
-    remove_verified(session, ids, keep_runs=False)
     session.execute(delete(ResultLogLine).where(ResultLogLine.run_id.in_(ids)))
     session.execute(delete(ResultEpisode).where(ResultEpisode.run_id.in_(ids)))
     session.execute(delete(ResultRun).where(ResultRun.id.in_(ids)))

@@ -15,9 +15,6 @@ How this works:
 Live episodes are in the memory of one process. When it ends they are gone, with the endpoints: their rows wait again,
 and rows that had ended stay. While it runs, other processes of the hub leave its episodes alone
 (`ludus.hub.results.processes`).
-
-The hub plays verified runs itself, through a second object of this class with a lease and a store of its own: see
-`ludus.hub.verified`.
 """
 
 from __future__ import annotations
@@ -31,13 +28,11 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Final, TypeVar
 
-from sqlalchemy.orm import Session
-
 from ludus.hub.registry.catalog import VersionRecord
 from ludus.hub.results.episodes import LiveEpisode, RunClient, StillRuns
-from ludus.hub.results.limits import ResultLimits
 from ludus.hub.results.processes import ProcessLease
 from ludus.hub.results.store import Claim, Conclude, NewRun, Outcome, ResultStore
+from ludus.hub.settings.results import ResultLimits
 from ludus.protocol import errors as e
 from ludus.protocol.lifecycle import EndReason
 from ludus.registry.types.results import (
@@ -46,7 +41,6 @@ from ludus.registry.types.results import (
     EndEpisodeParams,
     EpisodeEnd,
     EpisodeTicket,
-    Level,
     NextEpisode,
     Opening,
     OpenTickets,
@@ -67,7 +61,7 @@ _log = logging.getLogger("ludus.hub.results")
 
 
 class PlayedRuns:
-    """All played runs of this hub, or all verified ones.
+    """All played runs of this hub.
 
     Args:
         store: the database.
@@ -75,15 +69,13 @@ class PlayedRuns:
         token: the hub's own credential at its endpoints.
         lease: this process among those of the hub.
         conclude: computes what a run leads to.
-        level: the level of its runs.
         clock: returns seconds that only increase.
         now: returns the time.
     """
 
     def __init__(
         self, store: ResultStore, limits: ResultLimits, token: str, lease: ProcessLease, conclude: Conclude,
-        level: Level = "played", clock: Callable[[], float] = time.monotonic,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        clock: Callable[[], float] = time.monotonic, now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:  # fmt: skip
         self.clock = clock
         self.now = now
@@ -92,7 +84,6 @@ class PlayedRuns:
         self._token = token
         self._lease = lease
         self._conclude = conclude
-        self._level: Level = level
         self._clients: dict[str, RunClient] = {}
         self._locks: dict[str, asyncio.Lock] = {}
         self._tasks: list[asyncio.Task[None]] = []
@@ -102,21 +93,11 @@ class PlayedRuns:
         """The id of this process."""
         return self._lease.id
 
-    def check_here(self, key: str) -> None:
-        """Check that no other process of the hub plays a run. This blocks.
-
-        Raises:
-            NotFound: there is no such run.
-            RunElsewhere: one does.
-        """
-        self._store.check_here(key)
-
     # ── the player's requests ──────────────────────────────────────────────────────────────────────────────────────
 
     async def register(
-        self, principal: Principal, record: VersionRecord, params: RunParams, address: str, *, by_publisher: bool,
-        attach: Callable[[Session, int], None] | None = None,
-    ) -> RunInfo:  # fmt: skip
+        self, principal: Principal, record: VersionRecord, params: RunParams, address: str, *, by_publisher: bool
+    ) -> RunInfo:
         """Register a run.
 
         Args:
@@ -125,7 +106,6 @@ class PlayedRuns:
             params: what is fixed before the first episode.
             address: where the version runs.
             by_publisher: whether the account may publish versions of the package.
-            attach: see `NewRun`.
 
         Raises:
             VersionBlocked: the version is blocked.
@@ -147,12 +127,12 @@ class PlayedRuns:
         created = self.now()
         new = NewRun(
             board=BoardKey(package=record.id, version=record.version, environment=params.environment,
-                           split=params.split, level=self._level),
+                           split=params.split, level="played"),
             sha256=record.sha256, principal=principal.name, by_publisher=by_publisher, declared=params.declared,
             tasks=params.tasks, samples=params.samples,
             success_at=info.reward_range[1] if info.reward_range is not None else 1.0, reward_range=info.reward_range,
             created_at=created, deadline=created + timedelta(seconds=self._limits.run_seconds), opening=opening,
-            commitment=digest_of(opening), attach=attach,
+            commitment=digest_of(opening),
         )  # fmt: skip
         key = await _call(self._store.register, new, _rows(opening, params.samples))
         return await _call(self._store.run, key)
@@ -223,23 +203,6 @@ class PlayedRuns:
         await self._finish_if_done(key)
         return EpisodeEnd(place=place, end=end if state == "ended" else None)
 
-    def attempt(self, key: str, place: int) -> int:
-        """Return which start of an open episode this is, from 1; 0 if it is not open any more."""
-        client = self._clients.get(key)
-        live = client.episodes.get(place) if client is not None else None
-        return live.attempt if live is not None else 0
-
-    async def put_back(self, principal: Principal, key: str, place: int) -> None:
-        """Close an episode, and start it again later, within the bounds for episodes whose infrastructure broke.
-
-        One that had ended by itself, or was started again too often, is written as it ended.
-        """
-        run = await self._own_run(principal, key)
-        client = self._clients.get(key)
-        live = client.episodes.get(place) if client is not None else None
-        if client is not None and live is not None:
-            await self._settle(run, client, live, close=True, again=True)
-
     async def end_run(self, principal: Principal, key: str) -> RunInfo:
         """End a run. What is missing counts with the lowest reward.
 
@@ -279,17 +242,13 @@ class PlayedRuns:
             except e.NotFound:  # it was deleted, with its account or with its package
                 self._clients.pop(key, None)
                 await client.close()
-        # Uploads that were cut off have no player, so the object for played runs gives them their figures.
-        levels = ("played", "reported") if self._level == "played" else (self._level,)
-        for key in await _call(self._store.overdue, levels, self.now()):
+        for key in await _call(self._store.overdue, self.now()):
             await self._finish(key, EndReason.EXPIRED)
 
     async def _sweep_run(self, key: str, client: RunClient) -> None:
         run = await _call(self._store.run, key)
         for live in list(client.episodes.values()):
             is_late = self.clock() - live.started > self._limits.episode_seconds
-            if self._level == "verified" and not is_late:
-                continue  # the hub ends it itself, after it has written the calls of the model
             with contextlib.suppress(StillRuns):
                 await self._settle(run, client, live, close=is_late, end=EndReason.EXPIRED)
         await self._finish_if_done(key)
@@ -347,9 +306,9 @@ class PlayedRuns:
 
     async def _settle(
         self, run: RunInfo, client: RunClient, live: LiveEpisode, *, close: bool, end: EndReason | None = None,
-        declared: EndEpisodeParams | None = None, again: bool = False,
+        declared: EndEpisodeParams | None = None,
     ) -> None:  # fmt: skip
-        """Write the row of an episode, once; with `again`, put it back if it had not ended.
+        """Write the row of an episode, once; put it back if its infrastructure broke.
 
         Raises:
             StillRuns: it runs, and was not to be closed.
@@ -358,7 +317,7 @@ class PlayedRuns:
             if live.is_done:
                 return
             outcome = await client.end_of(live, run.reward_range, close=close, end=end)
-            if outcome is None or (again and outcome.end == EndReason.CLOSED):
+            if outcome is None:
                 await self._rerun(run, live.place)
             else:
                 if declared is not None:
@@ -397,7 +356,7 @@ class PlayedRuns:
 
     async def _own_run(self, principal: Principal, key: str) -> RunInfo:
         run = await _call(self._store.run, key)
-        if run.level != self._level:
+        if run.level != "played":
             raise e.Conflict(f"the run {key} is a {run.level} one, which no player plays on this hub")
         if run.by != principal.name:
             raise e.Forbidden(f"the run {key} is of {run.by!r}, not of {principal.name!r}")

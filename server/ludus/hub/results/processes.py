@@ -22,10 +22,10 @@ from typing import IO, Final
 from sqlalchemy import ColumnElement, and_, delete, select, update
 from sqlalchemy.orm import Session
 
+from ludus.hub.core.peers import NAME_LENGTH, PlayedElsewhere
 from ludus.hub.database.engine import Database
 from ludus.hub.database.result_tables import HubProcess, ResultEpisode, ResultRun
 from ludus.hub.database.times import database_time
-from ludus.hub.peers import NAME_LENGTH, PlayedElsewhere
 
 LOCKS: Final = "processes"
 """The folder of the lock files in the data folder of the hub."""
@@ -136,8 +136,3 @@ def check_here(session: Session, run: ResultRun, process: str | None) -> None:
     found = session.scalars(query.limit(1)).first()
     if found is not None:
         raise PlayedElsewhere(f"episodes of the run {run.key} are open", found)
-
-
-def is_other(session: Session, process: str | None, own: str) -> bool:
-    """Return whether a process is another one than this, and counts as alive."""
-    return process not in (None, own) and session.get(HubProcess, process) is not None

@@ -16,10 +16,10 @@ from typing import Final
 from fastapi.concurrency import run_in_threadpool
 from pydantic import ValidationError
 
-from ludus.hub.blobs import BlobStore, Incoming, check_digest
+from ludus.hub.core.blobs import BlobStore, Incoming, check_digest
+from ludus.hub.results.rollout_index import RolloutFile, attempt_of, first_problem, index_of, read_episode
 from ludus.hub.results.store import ResultStore
-from ludus.hub.rollout_index import RolloutFile, attempt_of, first_problem, index_of, read_episode
-from ludus.hub.settings import MEGABYTE
+from ludus.hub.settings.hub import MEGABYTE
 from ludus.protocol.errors import InvalidParams, NotFound
 from ludus.protocol.trajectory import Trajectory
 from ludus.registry.types.results import RunEpisode, RunInfo

@@ -28,15 +28,15 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from pydantic import BaseModel, ValidationError
 
-from ludus.hub.downloads import PRIVATE, BlobResponse
-from ludus.hub.hub import Hub
-from ludus.hub.results.access import Access, PlayAddress
-from ludus.hub.results.limits import ResultLimits
+from ludus.hub.core.downloads import PRIVATE, BlobResponse
+from ludus.hub.endpoints.hosts import PlayAddress
+from ludus.hub.parts.hub import Hub
+from ludus.hub.results.access import Access
 from ludus.hub.results.played import PlayedRuns
-from ludus.hub.results.receipts import Calls
 from ludus.hub.results.reported import submit
 from ludus.hub.results.rollouts import RunRollouts
 from ludus.hub.results.store import Conclude, ResultStore
+from ludus.hub.settings.results import ResultLimits
 from ludus.protocol.bounds import check_json
 from ludus.protocol.errors import Conflict, Forbidden, InvalidParams, NotFound, PayloadTooLarge, Unsupported
 from ludus.protocol.messages import describe_invalid
@@ -84,12 +84,11 @@ class ResultRoutes:
         conclude: computes what a run leads to.
         play_address: where versions run.
         key: the hub's public key.
-        calls: returns the records of all calls of a verified run.
     """
 
     def __init__(
         self, hub: Hub, store: ResultStore, played: PlayedRuns, rollouts: RunRollouts, conclude: Conclude,
-        play_address: PlayAddress, key: str, calls: Calls,
+        play_address: PlayAddress, key: str,
     ) -> None:  # fmt: skip
         self._hub = hub
         self._access = Access(hub)
@@ -99,7 +98,6 @@ class ResultRoutes:
         self._conclude = conclude
         self._play_address = play_address
         self._key = key
-        self._calls = calls
         self._limits: ResultLimits = hub.settings.results
 
     def router(self) -> APIRouter:
@@ -149,21 +147,18 @@ class ResultRoutes:
                 opening=store.opening(run) if page == 1 else None,
             )  # fmt: skip
 
-        @routes.get(
-            "/runs/{run}/receipt", tags=["Results"], summary="Get the signed receipt of a played or verified run"
-        )
+        @routes.get("/runs/{run}/receipt", tags=["Results"], summary="Get the signed receipt of a played run")
         def receipt(request: Request, run: str) -> Response:
             ended(access.check_run(request, store.run(run)))
             text = store.receipt(run)
             if text is None:
-                raise NotFound(f"the run {run[:40]} has no receipt: only played and verified runs have one")
+                raise NotFound(f"the run {run[:40]} has no receipt: only played runs have one")
             signed = SignedReceipt.model_validate_json(text)
             whole = Receipt(
                 statement=signed.statement,
                 key=signed.key,
                 signature=signed.signature,
                 episodes=tuple(store.rows(run)[0]),
-                calls=tuple(self._calls(run)) if signed.statement.kind == "ludus-receipt-verified-1" else (),
             )
             return Response(whole.model_dump_json(by_alias=True), media_type="application/json")
 
@@ -283,11 +278,9 @@ class ResultRoutes:
         @routes.post("/runs/{run}/end", tags=["Results"], summary="End a run; what is missing counts lowest")
         async def end_run(request: Request, run: str) -> RunInfo:
             principal = await run_in_threadpool(access.submitter, request)
-            info = await run_in_threadpool(store.run, run)
-            await run_in_threadpool(access.check_acting, request, principal, info)
-            runs = request.app.state.verified if info.level == "verified" else played
-            await run_in_threadpool(runs.check_here, run)
-            return await runs.end_run(principal, run)
+            await run_in_threadpool(access.check_acting, request, principal, await run_in_threadpool(store.run, run))
+            await run_in_threadpool(store.check_here, run)
+            return await played.end_run(principal, run)
 
 
 def ended(run: RunInfo) -> RunInfo:

@@ -21,10 +21,9 @@ from ludus.hub.database.engine import Database
 from ludus.hub.database.result_tables import ResultBoard, ResultEpisode, ResultLogLine, ResultRun
 from ludus.hub.database.times import aware
 from ludus.hub.results.boards import add_ended, count_again, level_of, range_of, read_board
-from ludus.hub.results.limits import ResultLimits
 from ludus.hub.results.processes import check_here, played_elsewhere
 from ludus.hub.results.rows import episode_row, public_row
-from ludus.hub.results.verified_rows import verified_of
+from ludus.hub.settings.results import ResultLimits
 from ludus.protocol.errors import CapacityError, Conflict, Forbidden, NotFound
 from ludus.registry.types.receipts import SignedReceipt
 from ludus.registry.types.results import (
@@ -32,7 +31,6 @@ from ludus.registry.types.results import (
     Board,
     BoardKey,
     Declared,
-    Level,
     LogEntry,
     Opening,
     Removal,
@@ -77,8 +75,6 @@ class NewRun:
     opening: Opening | None = None
     commitment: str | None = None
     digest: str | None = None
-    attach: Callable[[Session, int], None] | None = None
-    """Writes what else belongs to the run with this id, in the same transaction."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +84,6 @@ class Claim:
     place: int
     index: int
     seed: int | None
-    attempts: int
 
 
 @dataclass(frozen=True)
@@ -169,8 +164,6 @@ class ResultStore:
             session.add(run)
             session.flush()
             session.execute(insert(ResultEpisode), [episode_row(run.id, row, state, new.created_at) for row in rows])
-            if new.attach is not None:
-                new.attach(session, run.id)
             return run.key
 
     def check_open(self, session: Session, principal: str) -> None:
@@ -274,7 +267,7 @@ class ResultStore:
             if row is None:
                 return None
             row.state, row.attempts, row.started_at, row.process = "open", row.attempts + 1, now, self.process
-            return Claim(row.place, row.task_index, row.seed, row.attempts)
+            return Claim(row.place, row.task_index, row.seed)
 
     def counts(self, key: str) -> dict[str, int]:
         """Return the number of episodes of a run by state."""
@@ -367,16 +360,15 @@ class ResultStore:
         with self._database.reading() as session:
             check_here(session, _find(session, key)[0], self.process)
 
-    def open_runs(self, level: Level) -> list[str]:
-        """Return the open runs of a level, the oldest first."""
-        with self._database.reading() as session:
-            return list(session.scalars(_open_runs(level)))
+    def overdue(self, now: datetime) -> list[str]:
+        """Return the open runs whose deadline has passed, and that no other process of the hub plays, the oldest first.
 
-    def overdue(self, levels: Sequence[Level], now: datetime) -> list[str]:
-        """Return the open runs of some levels whose deadline has passed, and that no other process of the hub plays."""
+        Uploads that were cut off are among them.
+        """
         with self._database.reading() as session:
             others = exists().where(ResultEpisode.run_id == ResultRun.id, played_elsewhere(self.process))
-            return list(session.scalars(_open_runs(*levels).where(ResultRun.deadline <= now, ~others)))
+            late = select(ResultRun.key).where(ResultRun.state == "open", ResultRun.deadline <= now, ~others)
+            return list(session.scalars(late.order_by(ResultRun.id)))
 
     # ── boards and the log ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -501,12 +493,6 @@ class ResultStore:
             return  # another request has made it meanwhile
 
 
-def _open_runs(*levels: Level) -> Select[str]:
-    """Return the query for the keys of the open runs of some levels, the oldest first."""
-    query = select(ResultRun.key).join(ResultBoard, ResultBoard.id == ResultRun.board_id)
-    return query.where(ResultRun.state == "open", ResultBoard.level.in_(levels)).order_by(ResultRun.id)
-
-
 def _conclude(session: Session, run: ResultRun, board: ResultBoard, conclude: Conclude) -> Conclusion:
     """Write what the rows of a run lead to."""
     query = select(ResultEpisode).where(ResultEpisode.run_id == run.id).order_by(ResultEpisode.place)
@@ -580,7 +566,6 @@ def _info(session: Session, run: ResultRun, board: ResultBoard, of: int | None =
         deadline=aware(run.deadline) if run.deadline is not None else None,
         ended_at=aware(run.ended_at) if run.ended_at is not None else None, commitment=run.commitment,
         reruns=run.reruns, figures=figures, removal=removal, rollouts=run.rollouts is not None,
-        verified=verified_of(session, run.id) if board.level == "verified" else None,
     )  # fmt: skip
 
 

@@ -13,21 +13,3 @@ board_pages.py       boards, runs and the log of removals; charts.py: their bars
 sign_in_pages.py     sign-in and registration; openid_pages.py: through an OpenID provider
 account_pages.py     an account, its tokens and its log; organization_pages.py: organizations
 """
-
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from fastapi import FastAPI
-
-    from ludus.hub.hub import Hub
-
-__all__ = ["mount"]
-
-
-def mount(app: FastAPI, hub: Hub) -> None:
-    """Add the site to a hub's application."""
-    from ludus.hub.site.mounting import mount_site
-
-    mount_site(app, hub)

@@ -10,9 +10,9 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ludus.hub.api.accounts import require_administrator
 from ludus.hub.people.access_tokens import digest_of
 from ludus.hub.people.accounts import require_account
-from ludus.hub.people.api import require_administrator
 from ludus.hub.site.rendering import HEADERS
 from ludus.hub.site.site import Site, see
 from ludus.hub.site.visitors import Visitor

@@ -34,10 +34,6 @@ SHOWN_ROWS: Final = 8
 """The most rows of each of them."""
 
 ABOUT: Final = {
-    "verified": "The hub drew the tasks, read the rewards, and ran the harness itself, by its digest, in a sandbox "
-    "that reaches nothing but the episode and the declared model endpoint. That proves the score and the harness. It "
-    "does not prove which model answers behind the endpoint, nor that the harness, which anyone can read, holds no "
-    "answers.",
     "played": "The hub drew the tasks, started every episode and read the rewards itself. That proves the score. It "
     "does not prove which model chose the actions: model and harness are as declared.",
     "reported": "Uploaded by those who evaluated. Nothing here is proved.",

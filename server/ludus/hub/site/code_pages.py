@@ -161,11 +161,11 @@ class CodePages:
 
     def _compared(self, request: Request) -> Compared:
         owner, name = request.path_params["owner"], request.path_params["name"]
-        registry = self._site.catalog(request)
-        record = registry.version(owner, name, request.path_params["version"])
-        versions = registry.versions(owner, name)
+        catalog = self._site.catalog(request)
+        record = catalog.version(owner, name, request.path_params["version"])
+        versions = catalog.versions(owner, name)
         wanted = short_text(request, "from", 60) or previous(versions, record.version) or record.version
-        before = registry.version(owner, name, wanted)
+        before = catalog.version(owner, name, wanted)
         names = [one.version for one in versions[:CHOICES]]
         return Compared(record, before, names if before.version in names else [*names, before.version])
 

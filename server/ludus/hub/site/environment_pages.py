@@ -13,6 +13,7 @@ from starlette.responses import Response
 
 from ludus.hub.endpoints.hosts import host_address
 from ludus.hub.registry.catalog import VersionRecord
+from ludus.hub.results.store import ResultStore
 from ludus.hub.site.board_pages import environment_results
 from ludus.hub.site.code_pages import previous
 from ludus.hub.site.markdown import card_html
@@ -40,17 +41,18 @@ FINDINGS_BUDGET: Final = 4_000
 class EnvironmentPages:
     """The pages of an environment."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: Site, results: ResultStore) -> None:
         self._site = site
+        self._results = results
 
     def environment(self, request: Request) -> Response:
         """Return the page of a version; of the latest one if the address names none."""
         owner, name = request.path_params["owner"], request.path_params["name"]
-        registry = self._site.catalog(request)
+        catalog = self._site.catalog(request)
         viewer = self._site.visitors.visitor(request).viewer
-        record = registry.version(owner, name, request.path_params.get("version"))
-        versions = registry.versions(owner, name)
-        latest = registry.environment(owner, name).version
+        record = catalog.version(owner, name, request.path_params.get("version"))
+        versions = catalog.versions(owner, name)
+        latest = catalog.environment(owner, name).version
         hub_url = self._site.hub.base_url(request)
         runs = self._site.play_address(request, owner, name, record.version) is not None
         endpoint = f"{hub_url}/e/{record.id}@{record.version}" if runs else None
@@ -67,8 +69,8 @@ class EnvironmentPages:
                 host_address(hub_url, self._site.hub.settings.endpoints.domain, owner, name, record.version) if runs
                 else None,
             ),
-            badge=badge_code(hub_url, record.id), reports=list(_reports(record)), owners=registry.owners(owner, name),
-            results=environment_results(request.app.state.results, record.id, record.version),
+            badge=badge_code(hub_url, record.id), reports=list(_reports(record)), owners=catalog.owners(owner, name),
+            results=environment_results(self._results, record.id, record.version),
             of_organization=self._site.hub.people.organizations.exists(owner),
             may_change=self._site.hub.ownership.manages(viewer, owner),
         )  # fmt: skip

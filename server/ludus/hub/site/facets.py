@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final, get_args
 
 from ludus.hub.database.search import durability_tag, owner_tag
-from ludus.hub.registry.catalog import Registry
+from ludus.hub.registry.catalog import PackageCatalog
 from ludus.registry.types.packages import Durability, PackageSummary
 
 DURABILITIES: Final[tuple[str, ...]] = get_args(Durability)
@@ -20,15 +20,15 @@ class Facets:
     """Searches with filters. All methods block, and any thread may call them.
 
     Args:
-        registry: the registry as the viewer sees it.
+        catalog: the packages as the viewer sees it.
     """
 
-    def __init__(self, registry: Registry) -> None:
-        self._registry = registry
+    def __init__(self, catalog: PackageCatalog) -> None:
+        self._catalog = catalog
 
     def tags(self) -> list[str]:
         """Return the most frequent tags."""
-        return self._registry.tags(COMMON_TAGS)
+        return self._catalog.tags(COMMON_TAGS)
 
     def search(
         self, text: str, tags: Sequence[str], owner: str, durability: str, page: int
@@ -47,4 +47,4 @@ class Facets:
             filters.append(owner_tag(owner))
         if durability:
             filters.append(durability_tag(durability))
-        return self._registry.search(text, filters, page)
+        return self._catalog.search(text, filters, page)

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from ludus.hub.people.device_api import PAGE
+from ludus.hub.api.device_sign_ins import PAGE
 from ludus.hub.site.account_pages import AccountPages
 from ludus.hub.site.badges import Badges
 from ludus.hub.site.board_pages import BoardPages
@@ -35,7 +35,9 @@ from ludus.protocol.errors import EpisodeFailed, LudusError, MethodNotFound, Not
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
-    from ludus.hub.hub import Hub
+    from ludus.hub.endpoints.hosts import PlayAddress
+    from ludus.hub.parts.hub import Hub
+    from ludus.hub.results.mounting import ResultParts
 
 ROLLOUTS: Final = "rollouts"
 """The folder in the hub's data folder in which older versions have kept rollouts."""
@@ -55,16 +57,18 @@ _MACHINES: Final = ("/api/", "/index/", "/files/", "/e/", "/v0.1/", "/.well-know
 """Paths whose errors are always JSON."""
 
 
-def mount_site(app: FastAPI, hub: Hub) -> None:
+def mount_site(app: FastAPI, hub: Hub, results: ResultParts, play_address: PlayAddress) -> None:
     """Add the site. Its routes come after all others, because `/{owner}/{name}` matches many paths.
 
-    The state of the application gets `play_address`, which returns where a version runs; tests and other parts may
-    replace it.
+    Args:
+        app: the application.
+        hub: the hub.
+        results: the results that boards and pages of environments show.
+        play_address: where versions run.
     """
     renderer = Renderer()
-    app.state.play_address = own_endpoint
-    site = Site(hub, renderer, lambda *where: app.state.play_address(*where))
-    catalog, environments, sign_in = CatalogPages(site), EnvironmentPages(site), SignInPages(site)
+    site = Site(hub, renderer, play_address)
+    catalog, environments, sign_in = CatalogPages(site), EnvironmentPages(site, results.store), SignInPages(site)
 
     def static_file(request: Request) -> Response:
         found = renderer.file(request)
@@ -92,8 +96,8 @@ def mount_site(app: FastAPI, hub: Hub) -> None:
         Route(f"{version}/trainers", environments.trainers),
         *_code_routes(version, CodePages(site), Badges(site)),
     ]
-    _add_play_and_rollouts(app, site)
-    _add_results(app, site)
+    _add_play_and_rollouts(app, site, results)
+    _add_results(app, site, results)
     _add_error_pages(app, site)
 
 
@@ -154,11 +158,10 @@ def _organization_routes(pages: OrganizationPages) -> list[Route]:
     ]
 
 
-def _add_play_and_rollouts(app: FastAPI, site: Site) -> None:
+def _add_play_and_rollouts(app: FastAPI, site: Site, results: ResultParts) -> None:
     """Add the pages to play and to look at rollouts, and stop all plays when the application ends."""
     plays, rollouts = Plays(process=site.hub.peers.own), Rollouts(site.hub.database)
-    play, viewer = PlayPages(site, plays, rollouts), RolloutPages(site, rollouts, app.state.run_rollouts)
-    app.state.plays = plays
+    play, viewer = PlayPages(site, plays, rollouts), RolloutPages(site, rollouts, results.rollouts)
     start, one = "/{owner}/{name}/play", "/{owner}/{name}/play/{play}"
     file, line = "/rollouts/{file}", "/rollouts/{file}/{line:int}"
     of_run, line_of_run = "/runs/{run}/rollouts", "/runs/{run}/rollouts/{line:int}"
@@ -193,24 +196,15 @@ def _add_play_and_rollouts(app: FastAPI, site: Site) -> None:
     site.hub.people.data.add("rollouts", rollouts.export, rollouts.delete)
 
 
-def _add_results(app: FastAPI, site: Site) -> None:
+def _add_results(app: FastAPI, site: Site, results: ResultParts) -> None:
     """Add the pages of boards and runs."""
-    boards = BoardPages(site, app.state.results, app.state.run_rollouts)
+    boards = BoardPages(site, results.store, results.rollouts)
     app.router.routes.append(Route(f"{PACKAGE}/versions/{{version}}/board", boards.board))
     before = next(place for place, route in enumerate(app.router.routes) if getattr(route, "path", "") == PACKAGE)
     app.router.routes[before:before] = [
         Route("/runs/{run}", boards.run),
         Route("/results/log", boards.log),
     ]
-
-
-def own_endpoint(request: Request, owner: str, name: str, version: str) -> str | None:
-    """Return where this hub runs a version, for requests from the hub itself; None if it runs none."""
-    server = request.scope.get("server")
-    if getattr(request.app.state, "endpoints", None) is None or server is None or server[1] is None:
-        return None
-    host = f"[{server[0]}]" if ":" in server[0] else server[0]
-    return f"http://{host}:{server[1]}/e/{owner}/{name}@{version}"
 
 
 def _add_error_pages(app: FastAPI, site: Site) -> None:

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ludus.client.policies.base import Conversation
-from ludus.hub.peers import NAME_LENGTH, PlayedElsewhere
+from ludus.hub.core.peers import NAME_LENGTH, PlayedElsewhere
 from ludus.hub.registry.catalog import VersionRecord
 from ludus.hub.site.conversations import PAGE_BYTES, pages, turns
 from ludus.hub.site.forms import MOST_FIELDS, read_arguments, tool_form

@@ -13,8 +13,8 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from ludus.hub.results.access import Access
+from ludus.hub.results.rollout_index import RolloutFile
 from ludus.hub.results.rollouts import RunRollouts
-from ludus.hub.rollout_index import RolloutFile
 from ludus.hub.site.conversations import PAGE_BYTES, find_page, image, pages, turns
 from ludus.hub.site.rendering import HEADERS
 from ludus.hub.site.rollouts import FILE_BYTES, Rollouts

@@ -21,13 +21,13 @@ from pydantic import ValidationError
 from sqlalchemy import delete, func, select
 from sqlalchemy.orm import Session, undefer
 
+from ludus.common.hub import OWNER_PATTERN
 from ludus.hub.database.engine import Database
 from ludus.hub.database.rollout_tables import KeptPart, KeptRollouts
 from ludus.hub.database.times import aware
-from ludus.hub.rollout_index import RolloutFile, index_of, parse_episode
+from ludus.hub.results.rollout_index import RolloutFile, index_of, parse_episode
 from ludus.protocol.errors import InvalidParams, LudusError, NotFound, PayloadTooLarge
 from ludus.protocol.trajectory import Trajectory
-from ludus.registry.types.packages import OWNER_PATTERN
 
 MEGABYTE: Final = 1024 * 1024
 FILE_BYTES: Final = 32 * MEGABYTE

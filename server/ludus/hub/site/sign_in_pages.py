@@ -8,7 +8,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ludus.hub.people.api import register, require_passwords
+from ludus.hub.api.accounts import register, require_passwords
 from ludus.hub.site.site import Site, local_path, see, sentence, short_text
 from ludus.hub.site.visitors import Visitor
 from ludus.protocol.errors import CapacityError, Forbidden, InvalidParams, Unauthenticated

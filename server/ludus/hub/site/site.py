@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
 
@@ -10,15 +9,12 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from ludus.hub.hub import Hub
-from ludus.hub.registry.catalog import Registry
+from ludus.hub.endpoints.hosts import PlayAddress
+from ludus.hub.parts.hub import Hub
+from ludus.hub.registry.catalog import PackageCatalog
 from ludus.hub.site.rendering import HEADERS, Renderer
 from ludus.hub.site.visitors import Visitor, Visitors
 from ludus.protocol.errors import InvalidParams, PayloadTooLarge
-
-PlayAddress = Callable[[Request, str, str, str], str | None]
-"""Returns the base URL of a Ludus server that runs a version: of a request, an owner, a name and a version. None if the
-hub runs no environments."""
 
 FORM_BYTES: Final = 256 * 1024
 """The largest form without a file."""
@@ -59,8 +55,8 @@ class Site:
         )  # fmt: skip
         return self.visitors.set_cookie(request, response, visitor) if visitor is not None else response
 
-    def catalog(self, request: Request) -> Registry:
-        """Return the registry as the person at the browser sees it."""
+    def catalog(self, request: Request) -> PackageCatalog:
+        """Return the packages as the person at the browser sees it."""
         return self.hub.catalog_of(self.visitors.visitor(request).viewer)
 
     async def form(self, request: Request, most: int = FORM_BYTES) -> tuple[Visitor, Any]:

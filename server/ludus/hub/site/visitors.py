@@ -17,8 +17,8 @@ from typing import Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ludus.hub.hub import VISITOR_COOKIE, Hub
-from ludus.hub.people.viewers import STRANGER, Viewer
+from ludus.hub.access.viewers import STRANGER, Viewer
+from ludus.hub.parts.hub import VISITOR_COOKIE, Hub
 from ludus.protocol.errors import Forbidden, LudusError, Unauthenticated
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{43}")

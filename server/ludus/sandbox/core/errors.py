@@ -22,6 +22,8 @@ from typing import Final
 
 from ludus.protocol.errors import AuthoringError, InfrastructureFailed, LudusError, Unsupported
 
+__all__ = ["SandboxFailed", "SandboxFileError", "SandboxPortClosed", "SandboxUnavailable", "SandboxUnsupported"]
+
 
 class SandboxUnavailable(AuthoringError):
     """A backend cannot work on this machine; raised when it is opened."""

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from ludus.sandbox.core.processes import Process
     from ludus.sandbox.core.terminal import Terminal
 
+__all__ = ["Sandbox", "Snapshot"]
+
+
 PullPolicy = Literal["missing", "always", "never"]
 """When a registry is asked for an image."""
 

@@ -10,6 +10,9 @@ from typing import Any, Final
 from ludus.sandbox.core.errors import SandboxUnavailable
 from ludus.sandbox.core.model import SandboxProvider
 
+__all__ = ["replace_provider"]
+
+
 GROUP: Final = "ludus.sandboxes"
 """The entry-point group of providers: name → `module:Class`, where the class can be called without arguments."""
 

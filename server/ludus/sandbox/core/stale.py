@@ -13,6 +13,9 @@ from typing import Final
 from ludus.sandbox.core.rescue import end_tree
 from ludus.sandbox.inside.files import clear
 
+__all__ = ["OWNER", "is_alive", "remove_left_behind"]
+
+
 log = logging.getLogger("ludus.sandbox")
 
 

@@ -43,6 +43,9 @@ from ludus.sandbox.network.http_peer import CHUNK, HEADERS, FairReader, Peer, Re
 if TYPE_CHECKING:
     from ludus.sandbox.cassettes.tape import Tape
 
+__all__ = ["is_own"]
+
+
 log = logging.getLogger("ludus.sandbox")
 
 Resolve = Callable[[str], Awaitable[Sequence[Address]]]

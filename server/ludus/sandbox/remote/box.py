@@ -20,6 +20,9 @@ from ludus.sandbox.remote.tunnel import Tunnel
 if TYPE_CHECKING:
     from ludus.sandbox.core.terminal import Terminal
 
+__all__ = ["RemoteBox"]
+
+
 _MARGIN_SECONDS: Final = 120.0
 """How much longer than a command's limit this server waits: the host ends the command itself."""
 

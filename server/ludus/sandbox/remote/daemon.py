@@ -30,6 +30,9 @@ from ludus.sandbox.core.model import SandboxProvider
 from ludus.sandbox.remote import messages as m
 from ludus.sandbox.remote.session import HostLimits, Session
 
+__all__ = ["Daemon", "serving_sandboxes"]
+
+
 log = logging.getLogger("ludus.sandboxd")
 
 PATH: Final = "/v1/sandboxes"

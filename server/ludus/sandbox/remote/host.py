@@ -27,6 +27,9 @@ from ludus.sandbox.core.errors import SandboxFailed
 from ludus.sandbox.remote import messages as m
 from ludus.sandbox.remote.channel import Assembly, Channel
 
+__all__ = ["Timing"]
+
+
 log = logging.getLogger("ludus.sandbox")
 
 UNIX: Final = "unix:"

@@ -17,6 +17,9 @@ from ludus.sandbox.remote.box import RemoteBox
 from ludus.sandbox.remote.host import UNIX, Host, HostSession, Timing
 from ludus.sandbox.remote.tokens import read_token
 
+__all__ = ["Sandboxd"]
+
+
 HOSTS_VARIABLE: Final = "LUDUS_SANDBOXD"
 AUTHORITY_VARIABLE: Final = "LUDUS_SANDBOXD_CA"
 

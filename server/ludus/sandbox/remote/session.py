@@ -17,6 +17,9 @@ from ludus.sandbox.remote.channel import Assembly, Channel
 from ludus.sandbox.remote.relay import ProcessRelay
 from ludus.sandbox.remote.tunnel import Tunnel
 
+__all__ = ["HostLimits"]
+
+
 log = logging.getLogger("ludus.sandboxd")
 
 Reply = tuple[dict[str, Any], bytes]

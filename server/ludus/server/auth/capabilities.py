@@ -203,5 +203,5 @@ def _decode(capability: str) -> bytes:
 
 def _spelled(token: bytes) -> str:
     worker = worker_of(token[_EPISODE_START:].decode("utf-8", "replace"))
-    mark = PREFIX if worker is None else f"{PREFIX}{worker}."
-    return mark + b64encode(token, _URL_SAFE).rstrip(b"=").decode("ascii")
+    prefix = PREFIX if worker is None else f"{PREFIX}{worker}."
+    return prefix + b64encode(token, _URL_SAFE).rstrip(b"=").decode("ascii")

@@ -84,24 +84,24 @@ def parse_limits(texts: Iterable[str], names: Iterable[str]) -> dict[str, float 
     Raises:
         ValueError: a text has another form, an unknown name, or a name that was given before.
     """
-    known = tuple(names)
-    found: dict[str, float | int | None] = {}
+    all_names = tuple(names)
+    limits: dict[str, float | int | None] = {}
     for text in texts:
         name, _, value = text.partition("=")
         name, value = name.strip(), value.strip()
-        if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}"
+        if name not in all_names:
+            near = difflib.get_close_matches(name, all_names, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(all_names)}"
             raise ValueError(f"no limit {name!r}; {hint}")
-        if name in found:
+        if name in limits:
             raise ValueError(f"the limit {name!r} is given twice")
         if value == "off":
-            found[name] = None
+            limits[name] = None
             continue
         match = _VALUE.fullmatch(value)
         if match is None or (match[2] and name != "stored_bytes"):
             unit = ", perhaps with a unit such as 2GiB" if name == "stored_bytes" else ""
             raise ValueError(f"{text!r}: give a number{unit}, such as {name}=100, or {name}=off")
         number = float(match[1]) if "." in match[1] else int(match[1])
-        found[name] = number * _UNITS[match[2]] if match[2] else number
-    return found
+        limits[name] = number * _UNITS[match[2]] if match[2] else number
+    return limits

@@ -9,6 +9,9 @@ from ludus.protocol.errors import Forbidden
 from ludus.protocol.methods import SPLIT_SCOPE_PREFIX, Scope
 from ludus.server.auth.limits import TokenLimits
 
+__all__ = ["CREDENTIAL_BYTES", "Principal"]
+
+
 CREDENTIAL_BYTES: Final = 8
 """The length of `Principal.credential`, in bytes."""
 

@@ -83,9 +83,9 @@ class Meter:
         Raises:
             CapacityError: there is none.
         """
-        left = self._left
-        if left and self._clock() < self._stale_at:
-            self._left = left - 1
+        tokens_left = self._left
+        if tokens_left and self._clock() < self._stale_at:
+            self._left = tokens_left - 1
         else:
             self._draw()
 
@@ -97,25 +97,25 @@ class Meter:
         want = 2 * spent if now < self._stale_at else spent
         self._left = self._batch = 0
         try:
-            taken, wait = table.draw(
+            granted, wait = table.draw(
                 self._account.row, self._kind, self._rate, self._burst,
                 max(1, min(want, MOST_DRAWN, table.batch(self._burst))), unspent,
             )  # fmt: skip
         except UsageBusy:
             self._closed_until = now + BUSY_SECONDS
             raise self._refusal(BUSY_SECONDS) from None
-        if not taken:
+        if not granted:
             self._closed_until = now + wait
             raise self._refusal(wait)
-        self._batch, self._left, self._stale_at, self._refused = taken, taken - 1, now + STALE_SECONDS, 0
+        self._batch, self._left, self._stale_at, self._refused = granted, granted - 1, now + STALE_SECONDS, 0
 
     def _refusal(self, wait: float) -> CapacityError:
-        what = "requests" if self._kind == REQUESTS else "steps"
+        subject = "requests" if self._kind == REQUESTS else "steps"
         wait += min(SPREAD_SECONDS, self._refused / self._rate)
         self._refused += 1
         return self._account.refusal(
-            f"{what}_per_second",
-            f"{self._rate:g} {what} per second, and {self._burst} at one time",
+            f"{subject}_per_second",
+            f"{self._rate:g} {subject} per second, and {self._burst} at one time",
             maximum=self._rate,
             burst=self._burst,
             wait=max(0.001, wait),
@@ -198,21 +198,21 @@ class Account:
         """
         if self.full:
             raise self._full()
-        most, opened = self.limits.open_episodes, self.episodes + count
-        if most is not None:
-            what = f"{most} open episodes"
-            if count > most:
+        limit, opened = self.limits.open_episodes, self.episodes + count
+        if limit is not None:
+            excess = f"{limit} open episodes"
+            if count > limit:
                 raise self.refusal(
-                    "open_episodes", what, advice=f"a group of {count} can never fit: ask for fewer", maximum=most
+                    "open_episodes", excess, advice=f"a group of {count} can never fit: ask for fewer", maximum=limit
                 )
             try:
-                if not self.quotas.table.open_episodes(self.row, opened, most, self.stored):
+                if not self.quotas.table.open_episodes(self.row, opened, limit, self.stored):
                     raise self.refusal(
-                        "open_episodes", what, maximum=most, wait=EPISODES_RETRY_SECONDS,
+                        "open_episodes", excess, maximum=limit, wait=EPISODES_RETRY_SECONDS,
                         advice="close episodes you no longer need, or try again",
                     )  # fmt: skip
             except UsageBusy:
-                raise self.refusal("open_episodes", what, maximum=most, wait=BUSY_SECONDS) from None
+                raise self.refusal("open_episodes", excess, maximum=limit, wait=BUSY_SECONDS) from None
         self.episodes = opened
         self._publish()
 
@@ -233,8 +233,8 @@ class Account:
 
     def check_stored(self) -> None:
         """Find out whether the principal stores too much, over all processes."""
-        most = self.limits.stored_bytes
-        self.full = most is not None and self.quotas.table.totals(self.row).stored >= most
+        limit = self.limits.stored_bytes
+        self.full = limit is not None and self.quotas.table.totals(self.row).stored >= limit
         self.counts_steps = self.steps is not None or self.full
 
     def refusal(
@@ -263,9 +263,9 @@ class Account:
         return CapacityError(f"{whose} {what} ({limit}); {advice}", **data)
 
     def _full(self) -> CapacityError:
-        most = self.limits.stored_bytes or 0
+        limit = self.limits.stored_bytes or 0
         return self.refusal(
-            "stored_bytes", f"{most} bytes of episodes in memory and the journal", maximum=most,
+            "stored_bytes", f"{limit} bytes of episodes in memory and the journal", maximum=limit,
             wait=BYTES_RETRY_SECONDS, advice="close episodes: what they hold is freed a little later",
         )  # fmt: skip
 
@@ -452,10 +452,10 @@ class Quotas:
         """Follow changes of the tokens' limits, and clear what dead processes used."""
         self.table.clear_dead()
         for account in self.accounts.values():
-            own = self._limits_of(account.name)
-            if own is not account.own:
+            limits = self._limits_of(account.name)
+            if limits is not account.own:
                 try:
-                    account.set_limits(own)
+                    account.set_limits(limits)
                 except CapacityError as error:
                     log.error("the limits of the token %r do not apply: %s", account.name, error.message)
 

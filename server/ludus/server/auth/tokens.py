@@ -26,6 +26,9 @@ from ludus.protocol.methods import SPLIT_SCOPE_PREFIX, Scope
 from ludus.server.auth.limits import TokenLimits
 from ludus.server.auth.principal import CREDENTIAL_BYTES, Principal
 
+__all__ = ["TOKEN_FILE_VARIABLE", "UnknownToken"]
+
+
 TOKEN_PREFIX: Final = "ludus_"
 """The prefix of every token."""
 
@@ -124,13 +127,13 @@ def parse_token_file(text: str, where: str) -> TokenFile:
         file = TokenFile.model_validate_json(text)
     except ValidationError as error:
         raise TokenFileError(_explain(where, error)) from None
-    for what, values in (
+    for kind, values in (
         ("name", [record.name for record in file.tokens]),
         ("hash", [record.hash for record in file.tokens]),
     ):
-        twice = {value for value in values if values.count(value) > 1}
-        if twice:
-            raise TokenFileError(f"{where}: two tokens have the {what} {min(twice)!r}")
+        repeated = {value for value in values if values.count(value) > 1}
+        if repeated:
+            raise TokenFileError(f"{where}: two tokens have the {kind} {min(repeated)!r}")
     return file
 
 
@@ -278,7 +281,7 @@ class TokenStore:
             principal = Principal(record.name, frozenset(record.scopes), credential, expires_at, record.limits)
             self._known[record.digest] = principal
         self._by_credential = {principal.credential: principal for principal in self._known.values()}
-        self._limits = {one.name: one.limits for one in self._known.values() if one.limits is not None}
+        self._limits = {token.name: token.limits for token in self._known.values() if token.limits is not None}
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:
@@ -292,7 +295,7 @@ def _stamp(path: Path) -> tuple[int, int, int] | None:
 def _explain(where: str, error: ValidationError) -> str:
     # pydantic's own text quotes the input, which may be a token pasted in place of its hash.
     problems: list[Any] = error.errors(include_url=False, include_input=False, include_context=False)
-    first = problems[0]
-    place = ".".join(str(part) for part in first["loc"])
+    problem = problems[0]
+    field_path = ".".join(str(part) for part in problem["loc"])
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-    return f"{where}: {place + ': ' if place else ''}{first['msg']}{more}"
+    return f"{where}: {field_path + ': ' if field_path else ''}{problem['msg']}{more}"

@@ -200,9 +200,9 @@ class UsageTable:
             UsageBusy: another process is making rows.
         """
         key = _digest(name)
-        known = self._rows.get(key)
-        if known is not None:
-            return known
+        index = self._rows.get(key)
+        if index is not None:
+            return index
         self._lock(0)
         try:
             used = self._read(_USED_ROWS)
@@ -239,25 +239,25 @@ class UsageTable:
         """
         memory, start = self._map, self._row(row)
         bucket = start + _KEY + _PAIR.size * kind
-        own = start + _CELLS_START + _CELL.size * self.column + _PAIR.size * kind
+        own_cell = start + _CELLS_START + _CELL.size * self.column + _PAIR.size * kind
         self._lock(start)
         try:
             now = self.clock()
             changed, permits = _PAIR.unpack_from(memory, bucket)
-            lent = _PAIR.unpack_from(memory, own)[1]
-            held, free_in = self._lent_to_others(start, kind, now)
-            room = max(0.0, burst - held)
+            lent = _PAIR.unpack_from(memory, own_cell)[1]
+            lent_out, free_in = self._lent_to_others(start, kind, now)
+            room = max(0.0, burst - lent_out)
             # What this process has not spent until now was missing in the bucket while it filled.
             gained = room if changed <= 0 else permits + rate * max(0.0, now - changed)
             permits = min(room, max(0.0, min(gained, room - lent)) + min(unspent, lent))
-            taken = min(want, int(permits + 1e-9))
-            _PAIR.pack_into(memory, bucket, now, max(0.0, permits - taken))
-            if lent or taken > 1:
-                _PAIR.pack_into(memory, own, now, max(0, taken - 1))
+            granted = min(want, int(permits + 1e-9))
+            _PAIR.pack_into(memory, bucket, now, max(0.0, permits - granted))
+            if lent or granted > 1:
+                _PAIR.pack_into(memory, own_cell, now, max(0, granted - 1))
         finally:
             self._unlock(start)
-        if taken:
-            return taken, 0.0
+        if granted:
+            return granted, 0.0
         wait = (1.0 - permits) / rate
         return 0, wait if room >= 1 else max(wait, free_in)
 
@@ -275,8 +275,8 @@ class UsageTable:
         """Return what a principal uses, over all processes."""
         start, end = self._row(row) + _CELLS_START, self._read(_USED_COLUMNS)
         cells = self._map[start : start + end * _CELL.size]
-        found = [(cell[4], cell[5]) for cell in _CELL.iter_unpack(cells)]
-        return Totals(sum(cell[0] for cell in found), sum(cell[1] for cell in found))
+        pairs = [(cell[4], cell[5]) for cell in _CELL.iter_unpack(cells)]
+        return Totals(sum(cell[0] for cell in pairs), sum(cell[1] for cell in pairs))
 
     def open_episodes(self, row: int, count: int, most: int, stored: int) -> bool:
         """Set a principal's open episodes of this process to `count`, unless that makes more than `most` in all.
@@ -286,7 +286,7 @@ class UsageTable:
         """
         start = self._row(row)
         at = start + _CELLS_START + _CELL.size * self.column + 2 * _PAIR.size
-        for last in (False, True):
+        for is_retry in (False, True):
             self._lock(start)
             try:
                 before = _NUMBER.unpack_from(self._map, at)[0]
@@ -295,13 +295,13 @@ class UsageTable:
                     return True
             finally:
                 self._unlock(start)
-            if not last and not self.clear_dead():
+            if not is_retry and not self.clear_dead():
                 return False
         return False
 
     def _lent_to_others(self, start: int, kind: int, now: float) -> tuple[float, float]:
         """Return how many permits other processes hold, and in how many seconds the first of them are void."""
-        held, free_in = 0.0, 0.0
+        total, free_in = 0.0, 0.0
         for column in range(self._read(_USED_COLUMNS)):
             at = start + _CELLS_START + _CELL.size * column + _PAIR.size * kind
             lent_at, lent = _PAIR.unpack_from(self._map, at)
@@ -311,9 +311,9 @@ class UsageTable:
             if void_in <= 0:
                 _PAIR.pack_into(self._map, at, 0.0, 0.0)
             else:
-                held += lent
+                total += lent
                 free_in = min(free_in or void_in, void_in)
-        return held, free_in
+        return total, free_in
 
     # ── addresses ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -359,27 +359,27 @@ class UsageTable:
         slots = self._slots(key)
         self._lock(slots[0])
         try:
-            found = {at: _SLOT.unpack_from(self._map, at) for at in slots}
-            at = next((at for at, slot in found.items() if slot[0] == key), None)
+            entries = {at: _SLOT.unpack_from(self._map, at) for at in slots}
+            at = next((at for at, slot in entries.items() if slot[0] == key), None)
             now, permits = self.clock(), float(burst)
             if at is None:
-                at = min(found, key=lambda one: found[one][1])
+                at = min(entries, key=lambda offset: entries[offset][1])
             else:
-                permits = min(permits, found[at][2] + rate * max(0.0, now - found[at][1]))
+                permits = min(permits, entries[at][2] + rate * max(0.0, now - entries[at][1]))
             _SLOT.pack_into(self._map, at, key, now, max(0.0, permits - 1))
             self._write(count_at, self._read(count_at) + 1)
         finally:
             self._unlock(slots[0])
 
     def _slots(self, key: bytes) -> range:
-        first = self._addresses + int.from_bytes(key[:4]) % _SETS * _WAYS * _SLOT.size
-        return range(first, first + _WAYS * _SLOT.size, _SLOT.size)
+        start = self._addresses + int.from_bytes(key[:4]) % _SETS * _WAYS * _SLOT.size
+        return range(start, start + _WAYS * _SLOT.size, _SLOT.size)
 
     # ── processes ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def clear_dead(self) -> bool:
         """Clear the columns of processes that have died, and return whether there were any."""
-        found = False
+        cleared = False
         for column in range(self._read(_USED_COLUMNS)):
             at = _PIDS + 8 * column
             if column == self.column or not self._read(at) or self._descriptor is None:
@@ -388,8 +388,8 @@ class UsageTable:
                 self._clear_column(column)
                 self._write(at, 0)
                 fcntl.lockf(self._descriptor, fcntl.LOCK_UN, 1, at)
-                found = True
-        return found
+                cleared = True
+        return cleared
 
     def _prepare(self, path: Path) -> None:
         """Write the header of a new file, check that of another, and empty one of an earlier boot."""
@@ -425,16 +425,16 @@ class UsageTable:
             self._drop_idle()
 
     def _drop_idle(self) -> None:
-        now, kept = self.clock(), 0
+        now, count = self.clock(), 0
         for row in range(self._read(_USED_ROWS)):
             start = self._row(row)
             times = (_PAIR.unpack_from(self._map, start + _KEY + _PAIR.size * kind)[0] for kind in (REQUESTS, STEPS))
             if now - max(times) > IDLE_SECONDS:
                 continue
-            to = self._row(kept)
+            to = self._row(count)
             self._map[to : to + self._row_size] = self._map[start : start + self._row_size]
-            kept += 1
-        self._write(_USED_ROWS, kept)
+            count += 1
+        self._write(_USED_ROWS, count)
 
     def _clear_column(self, column: int) -> None:
         for row in range(self._read(_USED_ROWS)):
@@ -501,8 +501,8 @@ def _boot() -> bytes:
         return bytes(16)
 
 
-def _unusable(path: Path, why: str) -> UsageFileUnusable:
+def _unusable(path: Path, cause: str) -> UsageFileUnusable:
     return UsageFileUnusable(
-        f"the file of usage {path} cannot be used: {why}; name another file with --usage-file, or delete this one once "
-        "no server uses it"
+        f"the file of usage {path} cannot be used: {cause}; name another file with --usage-file, or delete this one "
+        "once no server uses it"
     )

@@ -19,6 +19,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from ludus.protocol.errors import AuthoringError
 
+__all__ = ["repair_result"]
+
+
 log = logging.getLogger("ludus.server.episodes")
 
 _BLOCK: Final = TypeAdapter[types.ContentBlock](types.ContentBlock)

@@ -25,6 +25,9 @@ from ludus.server.authoring.schema_tool import SchemaTool
 from ludus.server.authoring.tools import StepContext
 from ludus.server.execution.errors import ToolError
 
+__all__ = ["McpServer", "content_of", "open_mcp"]
+
+
 log = logging.getLogger("ludus.server.episodes")
 
 MOST_TOOLS: Final = 256

@@ -33,6 +33,9 @@ from ludus.protocol.errors import LudusError
 from ludus.sandbox import Process, SandboxFailed, SandboxInputClosed
 from ludus.server.authoring.mcp_repair import repair_result
 
+__all__ = ["ANSWER_BYTES", "McpConnection", "McpServerEnded", "open_process", "too_long"]
+
+
 Revision = Literal["auto", "legacy", "2026-07-28"]
 """How to agree on a revision of MCP: "auto" asks for the newest, and falls back to the handshake of older servers."""
 

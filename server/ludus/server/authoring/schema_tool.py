@@ -15,6 +15,9 @@ from ludus.server.authoring.tools import InvalidArguments, StepContext, ToolBase
 from ludus.server.rewards.schema import BoundedSchema
 from ludus.server.rewards.text import TooLong
 
+__all__ = ["SchemaTool"]
+
+
 DESCRIPTION_CHARS: Final = 16_384
 SCHEMA_CHARS: Final = 65_536
 _SCHEMA_DEPTH: Final = 48

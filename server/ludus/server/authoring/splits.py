@@ -13,6 +13,9 @@ from ludus.protocol.episodes import SplitType
 from ludus.protocol.errors import AuthoringError, ParseError
 from ludus.protocol.tasks import Task
 
+__all__ = ["SPLIT_TYPES"]
+
+
 TaskT = TypeVar("TaskT", bound=Task)
 SPLIT_TYPES: tuple[SplitType, ...] = get_args(SplitType)
 ENDLESS_INDEX_LIMIT = 2**53

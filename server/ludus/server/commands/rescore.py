@@ -54,12 +54,12 @@ def rescore_command(
     if out is not None and out.exists():
         raise typer.BadParameter(f"{out} exists; name another file", param_hint="--out")
     stored = list(read_stored(file))
-    chosen = [one for one in stored if not unscored or one.reward is None or one.reward.value is None]
+    chosen = [episode for episode in stored if not unscored or episode.reward is None or episode.reward.value is None]
     classes = all_with_noise(classes_for(chosen, load_environments(env or [])), noise or ())
     summary = asyncio.run(rescore(chosen, classes, replay=replay, concurrency=concurrency)) if chosen else None
     if out is not None:
-        new = {one.stored.line: one.record() for one in summary.rescored} if summary else {}
-        lines = [json.dumps(new.get(one.line, one.raw), ensure_ascii=False) + "\n" for one in stored]
+        new = {rescored.stored.line: rescored.record() for rescored in summary.rescored} if summary else {}
+        lines = [json.dumps(new.get(episode.line, episode.raw), ensure_ascii=False) + "\n" for episode in stored]
         out.write_text("".join(lines), encoding="utf-8")
     if summary is None:
         typer.echo(json.dumps({"trajectories": 0}) if as_json else "There is nothing to score again.")
@@ -88,8 +88,8 @@ def checklist_command(
         sys.path.insert(0, str(Path.cwd()))
     problems = lint_checklist(file)
     if as_json:
-        found = [{"line": p.line, "severity": p.severity, "item": p.item, "message": p.message} for p in problems]
-        typer.echo(json.dumps({"file": str(file), "problems": found}, ensure_ascii=False))
+        entries = [{"line": p.line, "severity": p.severity, "item": p.item, "message": p.message} for p in problems]
+        typer.echo(json.dumps({"file": str(file), "problems": entries}, ensure_ascii=False))
     else:
         for problem in problems:
             typer.echo(f"{file}:{problem.line}: {problem.severity}: {problem.message}")
@@ -114,15 +114,15 @@ def _show(summary: Summary, left_out: int) -> None:
     )
     if summary.changed:
         table = Table("trajectory", "before", "now", "what changed")
-        for one in summary.changed[:50]:
-            parts = ", ".join(f"{name} {_number(a)} → {_number(b)}" for name, (a, b) in one.components().items())
-            why = one.new.reason if one.new is not None and one.now is None else ""
-            said = Text("; ".join(filter(None, (parts, why))))
-            table.add_row(Text(one.stored.name), _number(one.before), _number(one.now), said)
+        for rescored in summary.changed[:50]:
+            parts = ", ".join(f"{name} {_number(a)} → {_number(b)}" for name, (a, b) in rescored.components().items())
+            cause = rescored.new.reason if rescored.new is not None and rescored.now is None else ""
+            line = Text("; ".join(filter(None, (parts, cause))))
+            table.add_row(Text(rescored.stored.name), _number(rescored.before), _number(rescored.now), line)
         console.print(table)
     for problem in summary.problems:
-        why = problem.problem or f"step {problem.diverged} shows something else than it did"
-        console.print(Text(f"{problem.stored.name} (line {problem.stored.line}): {why}"))
+        cause = problem.problem or f"step {problem.diverged} shows something else than it did"
+        console.print(Text(f"{problem.stored.name} (line {problem.stored.line}): {cause}"))
 
 
 def _number(value: Any) -> str:

@@ -271,45 +271,45 @@ def serve(
     [bold]ludus serve my_env.py:Arithmetic --port 9000[/bold]
     [bold]ludus serve gymnasium:FrozenLake-v1 --python envs/gym/bin/python[/bold]
     """
-    given = dict(locals())
+    arguments = dict(locals())
     from ludus.server.serving.serve import run
     from ludus.server.tasks.formats import with_options
     from ludus.server.tasks.loading import load_environments
     from ludus.server.tasks.noisy import all_with_noise
 
-    given["environments"] = environments = with_options(environments, _format_options(given))
-    given["check"] = "formats" if check is None else "all" if check else "none"
+    arguments["environments"] = environments = with_options(environments, _format_options(arguments))
+    arguments["check"] = "formats" if check is None else "all" if check else "none"
     if reload:
-        _serve_with_reload(given)
+        _serve_with_reload(arguments)
     if ray is not None and workers is None:
         raise typer.BadParameter("--ray runs workers: add --workers N")
     if workers is not None:
-        _serve_with_workers(given)
+        _serve_with_workers(arguments)
     classes = all_with_noise(load_environments(environments), noise or ())
-    settings = _settings(given)
+    settings = _settings(arguments)
     if stdio:
-        _serve_stdio(classes, settings, {name: given[name] for name in _STDIO_OPTIONS})
+        _serve_stdio(classes, settings, {name: arguments[name] for name in _STDIO_OPTIONS})
         return
-    _refuse_stdio_options(given)
+    _refuse_stdio_options(arguments)
     raise typer.Exit(run(classes, settings))
 
 
 def _refuse_stdio_options(options: dict[str, Any]) -> None:
-    given = next((name for name in _STDIO_OPTIONS if options[name] not in (None, False)), None)
-    if given is not None:
-        raise typer.BadParameter(f"--{given.replace('_', '-')} works only with --stdio: add --stdio or leave it out")
+    option = next((name for name in _STDIO_OPTIONS if options[name] not in (None, False)), None)
+    if option is not None:
+        raise typer.BadParameter(f"--{option.replace('_', '-')} works only with --stdio: add --stdio or leave it out")
 
 
-def _format_options(given: dict[str, Any]) -> dict[str, str]:
+def _format_options(options: dict[str, Any]) -> dict[str, str]:
     """Return the options of a format that the command line gives."""
-    found = {name: given[name] for name in ("tasks", "verifier", "python") if given[name] is not None}
-    for text in given["options"] or ():
+    format_options = {name: options[name] for name in ("tasks", "verifier", "python") if options[name] is not None}
+    for text in options["options"] or ():
         name, separator, value = text.partition("=")
-        if not separator or not name or name in found:
-            why = "is given twice" if name in found else "is not NAME=VALUE"
-            raise typer.BadParameter(f"--set {text!r} {why}")
-        found[name] = value
-    return found
+        if not separator or not name or name in format_options:
+            problem = "is given twice" if name in format_options else "is not NAME=VALUE"
+            raise typer.BadParameter(f"--set {text!r} {problem}")
+        format_options[name] = value
+    return format_options
 
 
 def _serve_with_reload(options: dict[str, Any]) -> NoReturn:
@@ -361,10 +361,10 @@ def _worker_counts(text: str | None) -> dict[str, Any]:
     """Return the settings that `N` or `MIN-MAX` stands for."""
     if text is None:
         return {}
-    least, dash, most = text.partition("-")
-    if not least.isdigit() or (dash and not most.isdigit()):
+    least, dash, maximum = text.partition("-")
+    if not least.isdigit() or (dash and not maximum.isdigit()):
         raise typer.BadParameter(f"--workers {text!r} is not a number of workers, such as 4, or a range, such as 1-8")
-    return {"workers": int(least), "max_workers": int(most) if dash else None}
+    return {"workers": int(least), "max_workers": int(maximum) if dash else None}
 
 
 def _settings(options: dict[str, Any]) -> Any:
@@ -373,23 +373,23 @@ def _settings(options: dict[str, Any]) -> Any:
     from ludus.server.runtime.limits import ServerLimits
     from ludus.server.serving.settings import ServerSettings
 
-    given = {name: value for name, value in options.items() if name in ServerSettings.model_fields}
-    given |= _worker_counts(options["workers"])
-    given["allow_hosts"] = tuple(options["allow_host"] or ())
-    given["trusted_proxies"] = tuple(options["trusted_proxy"] or ())
-    given["difficulty"] = tuple(options["difficulty"] or ())
-    given["allow_origins"] = tuple(options["allow_origin"] or ())
-    given["log_level"] = options["log_level"].upper()
-    given |= _token_limits(options["limit"] or ())
+    values = {name: value for name, value in options.items() if name in ServerSettings.model_fields}
+    values |= _worker_counts(options["workers"])
+    values["allow_hosts"] = tuple(options["allow_host"] or ())
+    values["trusted_proxies"] = tuple(options["trusted_proxy"] or ())
+    values["difficulty"] = tuple(options["difficulty"] or ())
+    values["allow_origins"] = tuple(options["allow_origin"] or ())
+    values["log_level"] = options["log_level"].upper()
+    values |= _token_limits(options["limit"] or ())
     limits = {name: value for name, value in options.items() if name in ServerLimits.model_fields}
     try:
-        return ServerSettings(**given, limits=ServerLimits(**limits))
+        return ServerSettings(**values, limits=ServerLimits(**limits))
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        option = "--" + str(first["loc"][-1]).replace("_", "-")
-        if first["loc"][0] in ("token_limits", *_ADDRESS_LIMITS):
-            option = f"--limit {first['loc'][-1]}"
-        raise typer.BadParameter(f"{option}: {describe_invalid(first)}") from None
+        problem = error.errors(include_url=False)[0]
+        option = "--" + str(problem["loc"][-1]).replace("_", "-")
+        if problem["loc"][0] in ("token_limits", *_ADDRESS_LIMITS):
+            option = f"--limit {problem['loc'][-1]}"
+        raise typer.BadParameter(f"{option}: {describe_invalid(problem)}") from None
 
 
 def _token_limits(texts: Sequence[str]) -> dict[str, Any]:
@@ -460,10 +460,10 @@ def create(
     try:
         limits = _limits_of_token(limit) if limit else None
         secret, record = new_token(name, tuple(scope or DEFAULT_SCOPES), _expiry(expires) if expires else None, limits)
-        known = read_token_file(file).tokens if file.exists() else ()
-        if name in {other.name for other in known}:
+        records = read_token_file(file).tokens if file.exists() else ()
+        if name in {record.name for record in records}:
             raise TokenFileError(f"{file} has a token named {name!r} already: use another name, or remove it first")
-        write_token_file(file, TokenFile(tokens=(*known, record)))
+        write_token_file(file, TokenFile(tokens=(*records, record)))
     except TokenFileError as error:
         raise AuthoringError(str(error)) from None
     except OSError as error:
@@ -484,8 +484,8 @@ def _limits_of_token(texts: Sequence[str]) -> TokenLimits:
     try:
         return TokenLimits.parse(texts)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        raise typer.BadParameter(f"{first['loc'][-1]}: {describe_invalid(first)}", param_hint="--limit") from None
+        problem = error.errors(include_url=False)[0]
+        raise typer.BadParameter(f"{problem['loc'][-1]}: {describe_invalid(problem)}", param_hint="--limit") from None
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--limit") from None
 
@@ -518,11 +518,11 @@ def revoke(
     """Remove a token from a file; running servers notice within a second or two."""
     try:
         records = read_token_file(file).tokens
-        left = tuple(record for record in records if record.name != name)
-        if len(left) == len(records):
-            known = ", ".join(record.name for record in records) or "none"
-            raise TokenFileError(f"{file} has no token named {name!r}; there are: {known}")
-        write_token_file(file, TokenFile(tokens=left))
+        remaining = tuple(record for record in records if record.name != name)
+        if len(remaining) == len(records):
+            names = ", ".join(record.name for record in records) or "none"
+            raise TokenFileError(f"{file} has no token named {name!r}; there are: {names}")
+        write_token_file(file, TokenFile(tokens=remaining))
     except TokenFileError as error:
         raise AuthoringError(str(error)) from None
     except OSError as error:

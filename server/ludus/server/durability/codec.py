@@ -64,6 +64,7 @@ _OF_WORLD: Final = ("owner", "environment", "environment_version", "split", "tas
 def encode(entry: Entry) -> bytes:
     """Return an entry as bytes, which `decode_all` reads."""
     match entry:
+        # The two kinds that come for every call stand first.
         case Settled():
             return _framed(SETTLED, entry.episode, to_json({"key": entry.key}), _outcome(entry))
         case Asked():
@@ -91,8 +92,8 @@ def encode(entry: Entry) -> bytes:
             return _framed(TALLIED, entry.episode, to_json({**body, "keys": keys}))
         case WorldVersioned():
             body = {name: getattr(entry, name) for name in _OF_VERSION if getattr(entry, name) is not None}
-            made = {name: getattr(entry.made, name) for name in _OF_WORLD} if entry.made else None
-            body |= {"request": entry.request.hex(), "made": made}
+            world = {name: getattr(entry.made, name) for name in _OF_WORLD} if entry.made else None
+            body |= {"request": entry.request.hex(), "made": world}
             return _framed(WORLD_VERSIONED, entry.episode, to_json(replace_surrogates(body)))
         case WorldDeleted():
             return _framed(WORLD_DELETED, entry.episode, b"{}")
@@ -110,16 +111,18 @@ def encode_call(
     name = episode.encode()
     plain = call.turn is None and call.digest is None and call.refused is None and call.original_result is None
     if not plain or isinstance(outcome, LudusError) or (logged and not _is_own(call, outcome)):
-        asked = Asked(
+        accepted = Asked(
             episode, call.number, call.key, call.tool, call.arguments, call.turn, call.digest, call.refused
         )  # fmt: skip
         settled = Settled(episode, call.key, outcome, logged, call.original_result)
-        return (encode(asked), encode(settled)), None
+        return (encode(accepted), encode(settled)), None
     parts = (call.number, call.key, call.tool, call.arguments)
     try:
+        # JSON has no infinity and no NaN, but the arguments of a call may have them, and must be repeated as they were.
         body = to_json(parts, inf_nan_mode="constants")
     except ValueError:
         body = _json(parts)
+    # The serializer itself: `model_dump_json` takes longer and returns a string, which would be encoded again.
     result: bytes = outcome.__pydantic_serializer__.to_json(outcome)
     head = _FRAME.pack(REWARDED if logged else CALLED, len(name), len(body), len(result))
     return (head, name, body, result), result
@@ -137,27 +140,29 @@ def split(batch: bytes) -> Iterator[tuple[int, str, bytes, bytes, bytes]]:
             kind, *sizes = _FRAME.unpack_from(batch, start)
         except struct.error:
             raise ValueError("a batch of entries is cut off") from None
-        places = [start + _FRAME.size]
+        bounds = [start + _FRAME.size]
         for size in sizes:
-            places.append(places[-1] + size)
-        if places[-1] > len(batch):
+            bounds.append(bounds[-1] + size)
+        # A slice beyond the end would be short without an error.
+        if bounds[-1] > len(batch):
             raise ValueError("a batch of entries is cut off")
-        name, body, outcome = (batch[one:other] for one, other in zip(places, places[1:], strict=False))
-        yield kind, name.decode(), body, outcome, batch[start : places[-1]]
-        start = places[-1]
+        name, body, outcome = (batch[begin:end] for begin, end in zip(bounds, bounds[1:], strict=False))
+        yield kind, name.decode(), body, outcome, batch[start : bounds[-1]]
+        start = bounds[-1]
 
 
 def without_undone(batch: bytes, undone: Mapping[str, Undone], sizes: Counter[str] | None) -> bytes:
     """Return entries without those that are undone, which are no longer counted in `sizes`."""
-    rest: list[bytes] = []
-    for kind, episode, body, outcome, whole in split(batch):
+    remaining: list[bytes] = []
+    for kind, episode, body, outcome, raw in split(batch):
         calls = undone.get(episode)
+        # Decoded only for episodes with undone calls. `all`: an entry that holds a call with its outcome is both.
         if calls is not None and all(_is_undone(entry, calls) for entry in decode(kind, episode, body, outcome)):
             if sizes is not None:
-                sizes[episode] -= len(whole)
+                sizes[episode] -= len(raw)
         else:
-            rest.append(whole)
-    return b"".join(rest)
+            remaining.append(raw)
+    return b"".join(remaining)
 
 
 def _is_undone(entry: Entry, undone: Undone) -> bool:
@@ -188,8 +193,8 @@ def stored_in(batch: bytes, at: float, sizes: Counter[str]) -> Iterator[Stored]:
     Raises:
         ValueError: the row cannot be read.
     """
-    for kind, episode, body, outcome, whole in split(batch):
-        sizes[episode] += len(whole)
+    for kind, episode, body, outcome, raw in split(batch):
+        sizes[episode] += len(raw)
         for entry in decode(kind, episode, body, outcome):
             yield Stored(at, entry)
 
@@ -213,8 +218,14 @@ def _outcome(settled: Settled) -> bytes:
 def _is_own(call: SettledCall, outcome: StepResult) -> bool:
     """Return whether a step's only entry in the log is its result's reward."""
     logged = call.logged
-    one = logged[0]
-    return len(logged) == 1 and one.source == "step" and one.reward is outcome.reward and one.step == outcome.step
+    logged_entry = logged[0]
+    # By identity, which is exact and costs nothing; an equal reward that is another object is written as an entry.
+    return (
+        len(logged) == 1
+        and logged_entry.source == "step"
+        and logged_entry.reward is outcome.reward
+        and logged_entry.step == outcome.step
+    )
 
 
 def _json(body: Any) -> bytes:
@@ -224,17 +235,17 @@ def _json(body: Any) -> bytes:
         return to_json(replace_surrogates(body), inf_nan_mode="constants")
 
 
-def _call(asked: Asked) -> dict[str, Any]:
+def _call(call: Asked) -> dict[str, Any]:
     body: dict[str, Any] = {
-        "step": asked.step, "key": asked.key, "tool": asked.tool, "arguments": asked.arguments
+        "step": call.step, "key": call.key, "tool": call.tool, "arguments": call.arguments
     }  # fmt: skip
-    if asked.turn is not None:
-        body["turn"] = asked.turn
-    if asked.digest is not None:
-        body["digest"] = asked.digest.hex()
-    if asked.refused is not None:
-        body["refused"] = asked.refused
-    if asked.ahead:
+    if call.turn is not None:
+        body["turn"] = call.turn
+    if call.digest is not None:
+        body["digest"] = call.digest.hex()
+    if call.refused is not None:
+        body["refused"] = call.refused
+    if call.ahead:
         body["ahead"] = True
     return body
 
@@ -246,28 +257,29 @@ def decode(kind: int, episode: str, body: bytes, outcome: bytes) -> tuple[Entry,
         ValueError: there is no such kind, or the body is not one of it.
     """
     try:
-        given: Any = from_json(body, allow_inf_nan=True)
+        fields: Any = from_json(body, allow_inf_nan=True)
         if kind in (CALLED, REWARDED):
-            return _called(episode, given, outcome, rewarded=kind == REWARDED)
+            return _called(episode, fields, outcome, rewarded=kind == REWARDED)
         if kind == STARTED:
-            return (_started(episode, given),)
+            return (_started(episode, fields),)
         if kind == ASKED:
-            return (_asked(episode, given),)
+            return (_asked(episode, fields),)
         if kind == SETTLED:
-            return (_settled(episode, given["key"], outcome),)
+            return (_settled(episode, fields["key"], outcome),)
         if kind == SAVED:
-            return (Saved(episode, given["step"], dict(given["parts"])),)
+            return (Saved(episode, fields["step"], dict(fields["parts"])),)
         if kind in (SCORED, REPORTED, TALLIED):
-            return (_of_request(kind, episode, given),)
+            return (_of_request(kind, episode, fields),)
         if kind == ENDED:
-            entries = tuple(RewardEntry.model_validate(one) for one in given.get("entries", ()))
-            return (Ended(episode, EndReason(given["reason"]), given["incident"], entries),)
+            entries = tuple(RewardEntry.model_validate(entry) for entry in fields.get("entries", ()))
+            return (Ended(episode, EndReason(fields["reason"]), fields["incident"], entries),)
         if kind == EVICTED:
             return (Evicted(episode),)
         if kind == WORLD_VERSIONED:
-            return (_world_versioned(episode, given),)
+            return (_world_versioned(episode, fields),)
         if kind == WORLD_DELETED:
             return (WorldDeleted(episode),)
+    # JSON that is whole but of another shape: readers of a journal handle one kind of error.
     except (LookupError, TypeError, AttributeError) as error:
         raise ValueError(f"an entry of kind {kind} lacks what it needs: {error!r}") from None
     raise ValueError(f"there is no kind {kind} of entries")
@@ -285,77 +297,78 @@ def _of_world(entry: Started) -> dict[str, Any]:
     return {} if entry.world is None else {"world": entry.world, "world_version": entry.world_version}
 
 
-def _world_versioned(episode: str, given: dict[str, Any]) -> WorldVersioned:
-    made = given["made"]
-    if made is not None:
-        origin = made.pop("origin")
-        made = WorldMade(**made, origin=None if origin is None else (origin[0], origin[1]))
-    own = {name: given[name] for name in _OF_VERSION if name in given}
-    return WorldVersioned(episode=episode, made=made, request=bytes.fromhex(given["request"]), **own)
+def _world_versioned(episode: str, fields: dict[str, Any]) -> WorldVersioned:
+    world = fields["made"]
+    if world is not None:
+        origin = world.pop("origin")
+        world = WorldMade(**world, origin=None if origin is None else (origin[0], origin[1]))
+    version = {name: fields[name] for name in _OF_VERSION if name in fields}
+    return WorldVersioned(episode=episode, made=world, request=bytes.fromhex(fields["request"]), **version)
 
 
-def _started(episode: str, given: dict[str, Any]) -> Started:
-    tools = given["tools"]
+def _started(episode: str, fields: dict[str, Any]) -> Started:
+    tools = fields["tools"]
     return Started(
         episode=episode,
-        limits=EpisodeLimits.model_validate(given["limits"]),
+        limits=EpisodeLimits.model_validate(fields["limits"]),
         tools=None if tools is None else tuple(tools),
-        prompt=tuple(Message.model_validate(one) for one in given["prompt"]),
-        digest=bytes.fromhex(given["digest"]),
-        match=given.get("match"),
-        seat=given.get("seat"),
-        opponent=given.get("opponent"),
-        world=given.get("world"),
-        world_version=given.get("world_version", 0),
-        played=tuple(given.get("played", ())),
-        **{name: given[name] for name in _PLAIN},
+        prompt=tuple(Message.model_validate(message) for message in fields["prompt"]),
+        digest=bytes.fromhex(fields["digest"]),
+        match=fields.get("match"),
+        seat=fields.get("seat"),
+        opponent=fields.get("opponent"),
+        world=fields.get("world"),
+        world_version=fields.get("world_version", 0),
+        played=tuple(fields.get("played", ())),
+        **{name: fields[name] for name in _PLAIN},
     )
 
 
-def _called(episode: str, given: Any, body: bytes, *, rewarded: bool) -> tuple[Asked, Settled]:
-    number, key, tool, arguments = given
+def _called(episode: str, fields: Any, body: bytes, *, rewarded: bool) -> tuple[Asked, Settled]:
+    number, key, tool, arguments = fields
     result = StepResult.model_validate(from_json(body, allow_inf_nan=True))
     entries: tuple[RewardEntry, ...] = ()
     if rewarded:
+        # `encode_call` leaves the entry out, because it can be made from the result.
         entries = (RewardEntry.model_validate({"step": result.step, "source": "step", "reward": result.reward}),)
     return Asked(episode, number, key, tool, arguments), Settled(episode, key, result, entries)
 
 
-def _of_request(kind: int, episode: str, given: dict[str, Any]) -> Entry:
+def _of_request(kind: int, episode: str, fields: dict[str, Any]) -> Entry:
     """Return an entry that belongs to a request and to no call."""
     if kind == SCORED:
-        result = ScoreGroupResult.model_validate(given["result"])
-        return Scored(episode, given["owner"], given["key"], bytes.fromhex(given["digest"]), result)
+        result = ScoreGroupResult.model_validate(fields["result"])
+        return Scored(episode, fields["owner"], fields["key"], bytes.fromhex(fields["digest"]), result)
     if kind == REPORTED:
-        outcomes = tuple(Outcome.model_validate(one) for one in given["outcomes"])
-        digest = bytes.fromhex(given["digest"])
-        return Reported(given["environment"], given["split"], given["owner"], given["key"], digest, outcomes)
-    counts = {task: (tries, passes) for task, (tries, passes) in given["counts"].items()}
-    keys = tuple((owner, key, bytes.fromhex(digest)) for owner, key, digest in given["keys"])
-    return Tallied(given["environment"], given["split"], counts, given["recorded"], keys)
+        outcomes = tuple(Outcome.model_validate(outcome) for outcome in fields["outcomes"])
+        digest = bytes.fromhex(fields["digest"])
+        return Reported(fields["environment"], fields["split"], fields["owner"], fields["key"], digest, outcomes)
+    counts = {task: (tries, passes) for task, (tries, passes) in fields["counts"].items()}
+    keys = tuple((owner, key, bytes.fromhex(digest)) for owner, key, digest in fields["keys"])
+    return Tallied(fields["environment"], fields["split"], counts, fields["recorded"], keys)
 
 
-def _asked(episode: str, given: dict[str, Any]) -> Asked:
-    turn, digest, refused = given.get("turn"), given.get("digest"), given.get("refused")
+def _asked(episode: str, fields: dict[str, Any]) -> Asked:
+    turn, digest, refused = fields.get("turn"), fields.get("digest"), fields.get("refused")
     return Asked(
-        episode, given["step"], given["key"], given["tool"], given["arguments"],
+        episode, fields["step"], fields["key"], fields["tool"], fields["arguments"],
         None if turn is None else TurnMark.model_validate(turn),
         None if digest is None else bytes.fromhex(digest),
         None if refused is None else StepError.model_validate(refused),
-        given.get("ahead", False),
+        fields.get("ahead", False),
     )  # fmt: skip
 
 
 def _settled(episode: str, key: str, body: bytes) -> Settled:
-    given: dict[str, Any] = from_json(body, allow_inf_nan=True)
+    fields: dict[str, Any] = from_json(body, allow_inf_nan=True)
     outcome: StepResult | LudusError
-    if "error" in given:
-        error = ErrorObject.model_validate(given["error"])
+    if "error" in fields:
+        error = ErrorObject.model_validate(fields["error"])
         outcome = from_wire(error.code, error.message, error.data)
     else:
-        outcome = StepResult.model_validate(given["result"])
-    entries = tuple(RewardEntry.model_validate(one) for one in given.get("entries", ()))
-    original = given.get("original")
+        outcome = StepResult.model_validate(fields["result"])
+    entries = tuple(RewardEntry.model_validate(entry) for entry in fields.get("entries", ()))
+    original = fields.get("original")
     return Settled(
         episode, key, outcome, entries, None if original is None else StepResult.model_validate(original)
     )  # fmt: skip

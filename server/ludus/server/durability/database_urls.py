@@ -18,4 +18,4 @@ def is_database(text: str) -> bool:
 
 def without_password(url: str) -> str:
     """Return the URL of a database as it may be shown: without its password."""
-    return _PASSWORD.sub(lambda found: f"{found[1]}@" if found[1] is not None else found[2], url).rstrip("?&")
+    return _PASSWORD.sub(lambda match: f"{match[1]}@" if match[1] is not None else match[2], url).rstrip("?&")

@@ -23,7 +23,7 @@ class Rows(Protocol):
         """Return the number of the last row."""
         ...
 
-    def some(self, after: int, upto: int, most: int) -> list[tuple[int, bytes]]:
+    def some(self, after: int, upto: int, size: int) -> list[tuple[int, bytes]]:
         """Return rows after one and up to one, in order, until they have about so many bytes; empty if none is left."""
         ...
 
@@ -43,32 +43,32 @@ class Pass:
         self.episodes = episodes
         self._at = 0
         self._upto: int | None = None
-        self.left = 0
+        self.remaining_bytes = 0
         """The bytes of the entries that stay."""
 
     def do_part(self, rows: Rows) -> bool:
         """Go over some further rows, and return whether there may be more."""
         if self._upto is None:
             self._upto = rows.last()
-        found = rows.some(self._at, self._upto, PART_BYTES)
+        page = rows.some(self._at, self._upto, PART_BYTES)
         changed: dict[int, bytes] = {}
-        left = 0
-        for seq, entries in found:
-            rest = without(entries, self.episodes)
-            left += len(rest)
-            if len(rest) < len(entries):
-                changed[seq] = rest
+        size = 0
+        for seq, entries in page:
+            remaining = without(entries, self.episodes)
+            size += len(remaining)
+            if len(remaining) < len(entries):
+                changed[seq] = remaining
         if changed:
             rows.replace(changed)
-        self.left += left
-        if found:
-            self._at = found[-1][0]
-        return bool(found) and self._at < self._upto
+        self.remaining_bytes += size
+        if page:
+            self._at = page[-1][0]
+        return bool(page) and self._at < self._upto
 
 
 def without(entries: bytes, episodes: frozenset[str]) -> bytes:
     """Return the entries of a row without those of some episodes."""
-    return b"".join(whole for _, episode, _, _, whole in split(entries) if episode not in episodes)
+    return b"".join(raw for _, episode, _, _, raw in split(entries) if episode not in episodes)
 
 
 class Garbage:
@@ -96,15 +96,15 @@ class Garbage:
                 del self._left[group]
                 self._droppable.update(self._members.pop(group))
 
-    def forget_others(self, kept: frozenset[str], *, later: bool) -> None:
+    def forget_others(self, needed: frozenset[str], *, later: bool) -> None:
         """Forget the episodes that are not kept.
 
         Args:
-            kept: the episodes that are needed.
+            needed: the episodes that are needed.
             later: whether the entries of the others are still there, so that a pass is to drop them.
         """
         for group, members in list(self._members.items()):
-            if not kept.intersection(members):
+            if not needed.intersection(members):
                 del self._members[group], self._left[group]
                 for episode in members:
                     self._group_of.pop(episode, None)
@@ -121,5 +121,5 @@ class Garbage:
         """Return a pass that drops what can be dropped; None if there is nothing."""
         if not self._droppable:
             return None
-        found, self._droppable = frozenset(self._droppable), set()
-        return Pass(found)
+        droppable, self._droppable = frozenset(self._droppable), set()
+        return Pass(droppable)

@@ -79,7 +79,8 @@ class Started:
     """The version of its world that it began with."""
 
 
-@dataclass(slots=True)  # not frozen, which would double the time to make one: there is one for every call
+# Not frozen, which would double the time to make one: there is one for every call.
+@dataclass(slots=True)
 class Asked:
     """A step, or a grade (`tool` is None), was accepted and will run once."""
 
@@ -97,7 +98,8 @@ class Asked:
     """Whether it is written before it has an outcome: a later call may settle first, or it acts on the outside."""
 
 
-@dataclass(slots=True)  # not frozen, as `Asked`
+# Not frozen, as `Asked`.
+@dataclass(slots=True)
 class Settled:
     """A call has an outcome: a result or an error."""
 
@@ -267,6 +269,7 @@ class Stored:
     entry: Entry
 
 
+# The fields of `StepRecord` that an entry needs: the runtime imports this package, so it cannot be imported here.
 class SettledCall(Protocol):
     """A call that was accepted, as a journal reads it."""
 
@@ -406,9 +409,13 @@ async def committed(journal: Journal | None, answer: T) -> T:
         ShuttingDown: the journal cannot be written.
     """
     if journal is not None and journal.survives:
+        # Also without entries that wait: `when_durable` of a shared database checks first that this process still owns
+        # the journal, because what an answer shows may be old otherwise.
         waiter: asyncio.Future[LudusError | None] = asyncio.get_running_loop().create_future()
         journal.when_durable(partial(_resolve, waiter))
         if (error := await waiter) is not None:
+            # A copy: one refusal answers many requests, and raising one object in several tasks mixes up their
+            # tracebacks.
             raise ShuttingDown(error.message, **error.data)
     return answer
 
@@ -420,10 +427,12 @@ def check_writable(journal: Journal | None) -> None:
         ShuttingDown: it cannot be written.
     """
     if journal is not None and (refusal := journal.refusal) is not None:
+        # A copy, as in `committed`.
         raise ShuttingDown(refusal.message, **refusal.data)
 
 
 def _resolve(waiter: asyncio.Future[LudusError | None], error: LudusError | None) -> None:
+    # The request may have been canceled while it waited.
     if not waiter.done():
         waiter.set_result(error)
 
@@ -455,6 +464,7 @@ class MemoryJournal:
 
     def append(self, entry: Entry) -> None:
         """Append an entry."""
+        # No `evict` follows for a world.
         if isinstance(entry, WorldDeleted):
             self.evict(entry.episode)
             return
@@ -477,6 +487,7 @@ class MemoryJournal:
 
     def read(self, episode: str) -> Sequence[Entry]:
         """Return all entries of an episode, oldest first; empty if it is unknown."""
+        # A copy, because the host appends meanwhile.
         return tuple(self._entries.get(episode, ()))
 
     def evict(self, episode: str) -> None:

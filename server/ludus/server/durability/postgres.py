@@ -98,8 +98,8 @@ class Database:
         """The URL without its password."""
         self.sync: Final = sync
         try:
-            given = {name: str(value) for name, value in conninfo_to_dict(url).items()}
-            self._conninfo = make_conninfo(**{**_DEFAULTS, **given})
+            settings = {name: str(value) for name, value in conninfo_to_dict(url).items()}
+            self._conninfo = make_conninfo(**{**_DEFAULTS, **settings})
         except psycopg.Error:  # whose message may have the password
             raise JournalUnusable(
                 f"{self.shown} is no URL of PostgreSQL; write postgresql://USER@HOST:PORT/DATABASE, with the special "
@@ -121,6 +121,7 @@ class Database:
         """
         if self._closed.is_set():
             raise psycopg.OperationalError("the journal is closed")
+        # With autocommit: each statement is to be durable when it returns.
         connection = psycopg.connect(self._conninfo, autocommit=True)
         try:
             connection.execute(
@@ -157,13 +158,13 @@ class Database:
         self.prepare()
         try:
             with self.connect() as connection:
-                found = connection.execute(
+                rows = connection.execute(
                     "SELECT worker FROM ludus.leases AS one WHERE EXISTS"
                     " (SELECT FROM ludus.batches AS row WHERE row.worker = one.worker) ORDER BY worker"
                 ).fetchall()
         except psycopg.Error as error:
             raise self.unusable(error) from None
-        return [worker for (worker,) in found]
+        return [worker for (worker,) in rows]
 
     def forget(self, worker: str) -> None:
         """Delete the journal of a worker that has no process any more.
@@ -224,20 +225,23 @@ class Database:
             self._watcher.join()
             self._watcher = None
         for link in self._links:
+            # Another thread may wait on a link. Closed under it, the connection would be freed while it is used; cut,
+            # its statement fails there.
             if link.busy_since is None:
                 link.close()
             else:
                 link.cut()
 
     def _make_tables(self, connection: Connection) -> None:
-        ours, others = _has_tables(connection)
-        if ours:
+        has_journal, has_any = _has_tables(connection)
+        if has_journal:
             return
-        if others:
+        if has_any:
             raise JournalUnusable(
                 f"the schema ludus of {self.shown} holds the tables of another program; name another database"
             )
         with connection.transaction():
+            # CREATE … IF NOT EXISTS is not safe against another session that does the same at that moment.
             connection.execute("SELECT pg_advisory_xact_lock(%s)", (_MAKING,))
             if connection.execute("SELECT to_regnamespace('ludus')").fetchone() == (None,):
                 connection.execute("CREATE SCHEMA ludus")  # IF NOT EXISTS needs the right even if it exists
@@ -248,14 +252,14 @@ class Database:
 
     def _check_version(self, connection: Connection) -> bytes:
         """Return the shared key of a schema of this version."""
-        found: dict[str, bytes] = dict(connection.execute("SELECT name, value FROM ludus.meta").fetchall())
-        version = found.get("version", b"none").decode("utf-8", "replace")
-        if version != str(VERSION) or "key" not in found:
+        meta: dict[str, bytes] = dict(connection.execute("SELECT name, value FROM ludus.meta").fetchall())
+        version = meta.get("version", b"none").decode("utf-8", "replace")
+        if version != str(VERSION) or "key" not in meta:
             raise JournalUnusable(
                 f"the journal {self.shown} is not of this version (its version is {version}, this server writes "
                 f"{VERSION}); name another database, or use the version of ludus that wrote it"
             )
-        return found["key"]
+        return meta["key"]
 
     def _check_flushing(self, connection: Connection) -> None:
         row = connection.execute("SELECT current_setting('fsync')").fetchone()
@@ -270,6 +274,7 @@ class Database:
         while not self._closed.wait(_LOOK_SECONDS):
             limit = CLOSING_SECONDS if self.closing.is_set() else STATEMENT_SECONDS
             oldest = time.monotonic() - limit
+            # A copy: other threads make links meanwhile.
             for link in list(self._links):
                 if link.busy_since is not None and link.busy_since < oldest:
                     link.cut()
@@ -290,7 +295,7 @@ class Link:
         self.trouble: str | None = None
         """Why its last statement failed; None if it did not."""
 
-    def run(self, statement: LiteralString, given: Mapping[str, Any] | None = None) -> Cursor:
+    def run(self, statement: LiteralString, parameters: Mapping[str, Any] | None = None) -> Cursor:
         """Run a statement once.
 
         Raises:
@@ -300,10 +305,12 @@ class Link:
         try:
             if self._connection is None:
                 self._connection = self._database.connect()
+                # Again, because connecting has limits of its own, and its time must not count for the statement.
                 self.busy_since = time.monotonic()
-            cursor = self._connection.execute(statement, given, prepare=True, binary=True)
+            cursor = self._connection.execute(statement, parameters, prepare=True, binary=True)
         except psycopg.Error as error:
             self.trouble = reason(error)
+            # The connection may be in any state after an error; the next statement gets a new one.
             self.close()
             raise
         else:
@@ -313,32 +320,32 @@ class Link:
             self.busy_since = None
 
     def run_patiently(
-        self, statement: LiteralString, given: Mapping[str, Any] | None = None, until: float | None = None
+        self, statement: LiteralString, parameters: Mapping[str, Any] | None = None, until: float | None = None
     ) -> Cursor:
         """Run a statement, and again while it fails.
 
         Args:
             statement: what to run; it may run twice.
-            given: its parameters.
+            parameters: its parameters.
             until: the monotonic time until which it is tried again; by default until the patience ends.
 
         Raises:
             psycopg.Error: it still fails, or the journal closes and it failed twice.
         """
         until = time.monotonic() + self._database.patience if until is None else until
-        shown, attempts = -1.0, 0
+        next_warning, attempts = -1.0, 0
         while True:
             attempts += 1
             try:
-                return self.run(statement, given)
+                return self.run(statement, parameters)
             except psycopg.Error as error:
                 now = time.monotonic()
                 ending = self._database.closing.is_set() and attempts > 1  # the first connection may be an old one
                 if now >= until or ending:
                     raise
-                if now >= shown:
+                if now >= next_warning:
                     log.warning("the journal %s cannot be used for now: %s", self._database.shown, reason(error))
-                    shown = now + 10.0
+                    next_warning = now + 10.0
             self._database.closing.wait(RETRY_SECONDS)
 
     def transaction(self) -> contextlib.AbstractContextManager[psycopg.Transaction]:
@@ -350,6 +357,8 @@ class Link:
     def cut(self) -> None:
         """Make the statement that waits fail; called from another thread."""
         with contextlib.suppress(psycopg.Error, OSError, AttributeError):
+            # A copy of the descriptor: libpq in the other thread still uses its own, and only a shutdown wakes it. The
+            # connection may also be gone at this moment, which is what the statement is to learn anyway.
             with socket.socket(fileno=os.dup(self._connection.fileno())) as copy:  # type: ignore[union-attr]
                 copy.shutdown(socket.SHUT_RDWR)
 
@@ -363,18 +372,18 @@ class Link:
 def reason(error: psycopg.Error) -> str:
     """Return what an error says, on one line."""
     lines = [line.strip() for line in str(error).splitlines()]
-    said = next((line for line in lines if line), type(error).__name__)
-    return said.removeprefix("connection failed: ").rstrip(".")
+    message = next((line for line in lines if line), type(error).__name__)
+    return message.removeprefix("connection failed: ").rstrip(".")
 
 
 def _advice(error: psycopg.Error) -> str:
     """Return what to do about an error."""
-    said = str(error)
+    message = str(error)
     if isinstance(error, psycopg.errors.InsufficientPrivilege):
         return "give the user the right to make a schema there, or make the schema ludus and let the user own it"
-    if "does not exist" in said:
+    if "does not exist" in message:
         return "make it with createdb or createuser, or name another one"
-    if "authentication" in said or "password" in said:
+    if "authentication" in message or "password" in message:
         return "check the user, and the password in the URL, in PGPASSWORD or in the file .pgpass"
     return "check that the database runs, and its host and port"
 

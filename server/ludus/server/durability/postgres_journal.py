@@ -2,7 +2,7 @@
 
 How this works:
 
-* One thread writes rows (`journal_rows.py`), each with one statement, which is a transaction of its own. A row has the
+* One thread writes rows (`rows.py`), each with one statement, which is a transaction of its own. A row has the
   next number of its worker. The requests that waited for it are answered after its commit.
 * The worker's lease (`postgres_lease.py`) makes this process the only writer.
 * If a connection breaks while a row is committed, the row may be there or not. The statement is sent again with the
@@ -92,12 +92,14 @@ class PostgresJournal(RowJournal):
             return
         try:
             key = self._database.prepare()
+            # The lease comes before the last number: the process that held it may write rows until then.
             self._lease.take()
             self._seq = self._stored_rows.last()
         except psycopg.Error as error:
             self._database.close()
             raise self._database.unusable(error) from None
         except BaseException:
+            # Another process may hold the lease (`JournalUnusable`).
             self._database.close()
             raise
         self.key = key
@@ -134,24 +136,29 @@ class PostgresJournal(RowJournal):
     def _unreadable(self, seq: int, error: ValueError) -> JournalUnusable:
         return unreadable(self._database, self._lease.worker, seq, error)
 
-    def _drop_others(self, kept: frozenset[str], instead: bytes) -> None:
+    def _drop_others(self, episodes: frozenset[str], instead: bytes) -> None:
         try:
             with self._link.transaction():
                 for page in self._stored_rows.pages(0, self._seq):
-                    self._compact_page(page, kept)
+                    self._compact_page(page, episodes)
                 if instead:  # once: outside this transaction, it would be too much
-                    given = {**self._stored_rows.fence, "seq": self._seq + 1, "at": time.time(), "entries": instead}
-                    self._link.run(_INSERT, given)
+                    parameters = {
+                        **self._stored_rows.fence,
+                        "seq": self._seq + 1,
+                        "at": time.time(),
+                        "entries": instead,
+                    }
+                    self._link.run(_INSERT, parameters)
                     self._seq += 1
         except psycopg.Error as error:
             raise self._database.unusable(error) from None
 
-    def _compact_page(self, page: list[Row], kept: frozenset[str]) -> None:
+    def _compact_page(self, page: list[Row], episodes: frozenset[str]) -> None:
         changed: dict[int, bytes] = {}
         for seq, _, batch in page:
-            rest = b"".join(whole for _, episode, _, _, whole in split(batch) if episode in kept)
-            if len(rest) < len(batch):
-                changed[seq] = rest
+            remaining = b"".join(entry for _, episode, _, _, entry in split(batch) if episode in episodes)
+            if len(remaining) < len(batch):
+                changed[seq] = remaining
         self._stored_rows.replace(changed)
 
     # ── the event loop ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -163,6 +170,7 @@ class PostgresJournal(RowJournal):
         checks the lease first, as if it wrote a row without entries.
         """
         if self._committed == self._appended and self.refusal is None and not self._lease.fresh:
+            # An empty entry makes a row, whose job checks the lease and then answers what waits, like any other.
             self._pieces.append(b"")
             self._appended += 1
             if not self._busy:
@@ -171,6 +179,8 @@ class PostgresJournal(RowJournal):
 
     def _close(self) -> None:
         self._database.closing.set()
+        # After the last row, because another process may write from then on; before the connections close, which it
+        # needs.
         self._lease.release()
         self._database.close()
 
@@ -184,6 +194,7 @@ class PostgresJournal(RowJournal):
     def _lease_lost(self, error: LeaseLost) -> None:
         log.error("%s", error.message)
         if self._loop is None:
+            # Lost before the server listens: there is no event loop yet, and nothing waits.
             self.refusal, self._ended = error, True
         else:
             self._call(self._acknowledge, 0, error)
@@ -210,12 +221,13 @@ class PostgresJournal(RowJournal):
             psycopg.Error: the database is away for too long.
         """
         seq, until = self._seq + 1, time.monotonic() + self._database.patience
-        given = {**self._stored_rows.fence, "seq": seq, "at": at, "entries": entries}
+        parameters = {**self._stored_rows.fence, "seq": seq, "at": at, "entries": entries}
         began = time.perf_counter()
-        while not self._link.run_patiently(_INSERT, given, until).rowcount:
+        # No row: either the lease is lost, which `check` raises, or the row is there already.
+        while not self._link.run_patiently(_INSERT, parameters, until).rowcount:
             self._lease.check(self._link, until)
-            found = self._link.run_patiently(_READ, {**self._stored_rows.page, "after": seq - 1, "upto": seq}, until)
-            if found.fetchone() is not None:  # an earlier attempt was committed, and its answer was lost
+            written = self._link.run_patiently(_READ, {**self._stored_rows.page, "after": seq - 1, "upto": seq}, until)
+            if written.fetchone() is not None:  # an earlier attempt was committed, and its answer was lost
                 break
         self._seq = seq
         self._counts.commit(len(entries), time.perf_counter() - began)
@@ -230,7 +242,7 @@ class PostgresJournal(RowJournal):
                 "entries of forgotten episodes stay in the journal %s for now: %s", self._database.shown, reason(error)
             )
         if not more:
-            self._after_pass, self._pass = under_way.left, None
+            self._after_pass, self._pass = under_way.remaining_bytes, None
 
 
 class Rows:
@@ -273,7 +285,7 @@ class Rows:
         assert row is not None
         return int(row[0])
 
-    def some(self, after: int, upto: int, most: int) -> list[tuple[int, bytes]]:
+    def some(self, after: int, upto: int, size: int) -> list[tuple[int, bytes]]:
         """Return some rows, in order; how many does not depend on their bytes."""
         rows = self._link.run(_READ, {**self.page, "after": after, "upto": upto}).fetchall()
         return [(seq, entries) for seq, _, entries in rows]

@@ -112,10 +112,10 @@ class Lease:
             psycopg.Error: the database cannot be used.
         """
         give_up = time.monotonic() + WAIT_SECONDS
-        given = {"worker": self.worker, "holder": f"process {os.getpid()} on {socket.gethostname()}"}
+        parameters = {"worker": self.worker, "holder": f"process {os.getpid()} on {socket.gethostname()}"}
         while True:
             began = time.monotonic()
-            row = self._link.run(_TAKE, {**given, "seconds": LEASE_SECONDS}).fetchone()
+            row = self._link.run(_TAKE, {**parameters, "seconds": LEASE_SECONDS}).fetchone()
             if row is not None:
                 self.epoch, self._renewed = row[0], began
                 return

@@ -80,8 +80,8 @@ class PostgresSnapshots:
             )
 
     def _has(self, link: Link, episode: str, digests: list[str]) -> bool:
-        given = {"worker": self._lease.worker, "episode": episode, "digests": digests}
-        return link.run_patiently(_HAS, given).rowcount == len(digests)
+        parameters = {"worker": self._lease.worker, "episode": episode, "digests": digests}
+        return link.run_patiently(_HAS, parameters).rowcount == len(digests)
 
     def get(self, episode: str, digest: str) -> bytes:
         """Return a part."""
@@ -97,10 +97,10 @@ class PostgresSnapshots:
 
     def share(self, origin: str, episode: str, digests: Iterable[str]) -> bool:
         """Give an episode the parts of another one, without copying them."""
-        wanted = list(set(digests))
+        unique = list(set(digests))
         with self._using() as link, self._changing:
-            self._change(link, _SHARE, episode=episode, origin=origin, digests=wanted)
-            return self._has(link, episode, wanted)
+            self._change(link, _SHARE, episode=episode, origin=origin, digests=unique)
+            return self._has(link, episode, unique)
 
     def drop(self, episode: str, digests: Iterable[str]) -> None:
         """Remove parts of an episode."""
@@ -115,7 +115,7 @@ class PostgresSnapshots:
         self._remove("NOT episode = ANY(%(kept)s)", kept=list(episodes))
         self._run_removal(_SWEEP)
 
-    def _remove(self, which: LiteralString, **given: Any) -> None:
+    def _remove(self, which: LiteralString, **parameters: Any) -> None:
         """Remove some parts, and the contents that no other part has."""
         removed: LiteralString = (
             ", removed AS (DELETE FROM ludus.parts USING lease"
@@ -124,21 +124,21 @@ class PostgresSnapshots:
             " AND NOT EXISTS (SELECT FROM ludus.parts WHERE parts.worker = blobs.worker"
             " AND parts.sha256 = blobs.sha256 AND (parts.sha256, parts.episode) NOT IN (SELECT * FROM removed))"
         )
-        self._run_removal(FENCED.rstrip() + removed, **given)
+        self._run_removal(FENCED.rstrip() + removed, **parameters)
 
-    def _run_removal(self, statement: LiteralString, **given: Any) -> None:
+    def _run_removal(self, statement: LiteralString, **parameters: Any) -> None:
         try:
             with self._using() as link, self._changing:
-                self._change(link, statement, **given)
+                self._change(link, statement, **parameters)
         except (InfrastructureFailed, ShuttingDown) as error:
             log.warning("parts of snapshots that are no longer needed stay for now: %s", error.message)
 
-    def _change(self, link: Link, statement: LiteralString, **given: Any) -> Cursor:
+    def _change(self, link: Link, statement: LiteralString, **parameters: Any) -> Cursor:
         """Run a statement that needs the lease."""
-        done = link.run_patiently(statement, {"worker": self._lease.worker, "epoch": self._lease.epoch, **given})
-        if not done.rowcount:
+        cursor = link.run_patiently(statement, {"worker": self._lease.worker, "epoch": self._lease.epoch, **parameters})
+        if not cursor.rowcount:
             self._lease.check(link)
-        return done
+        return cursor
 
     @contextmanager
     def _using(self) -> Iterator[Link]:

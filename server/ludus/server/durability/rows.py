@@ -134,7 +134,7 @@ class RowJournal(ABC):
         """Return the error for a row that cannot be read."""
 
     @abstractmethod
-    def _drop_others(self, kept: frozenset[str], instead: bytes) -> None:
+    def _drop_others(self, episodes: frozenset[str], instead: bytes) -> None:
         """Drop the stored entries of all episodes except some, and append a row, all at once."""
 
     # ── what an earlier process left ───────────────────────────────────────────────────────────────────────────────
@@ -173,6 +173,7 @@ class RowJournal(ABC):
         Raises:
             JournalUnusable: an entry cannot be read.
         """
+        # Set here and not by `peek`, because `keeps_what_was_peeked` may have found that what was peeked is gone.
         self._peeked = self._read > 0
         yield from self._decoded(self._rows(self._read))
 
@@ -184,12 +185,13 @@ class RowJournal(ABC):
         Raises:
             JournalUnusable: it cannot be written.
         """
-        kept = frozenset(keep)
-        self._garbage.forget_others(kept, later=self._peeked)
+        episodes = frozenset(keep)
+        self._garbage.forget_others(episodes, later=self._peeked)
+        # After a takeover requests wait already, and rewriting all rows would take long; the passes drop them later.
         if not self._peeked:
-            self._drop_others(kept, b"".join(map(encode, instead)))
+            self._drop_others(episodes, b"".join(map(encode, instead)))
         if self.sizes is not None:
-            self.sizes.update({episode: size for episode, size in self._read_sizes.items() if episode in kept})
+            self.sizes.update({episode: size for episode, size in self._read_sizes.items() if episode in episodes})
         self._read_sizes.clear()
 
     def _forget_read(self) -> None:
@@ -199,11 +201,12 @@ class RowJournal(ABC):
         """Yield the entries of rows, and note what they mean."""
         for seq, at, batch in rows:
             try:
-                found = list(stored_in(batch, at, self._read_sizes))
+                # A list, so that a row that cannot be read is found before any entry of it counts.
+                entries = list(stored_in(batch, at, self._read_sizes))
             except ValueError as error:
                 raise self._unreadable(seq, error) from None
             self._read, self._read_bytes = seq, self._read_bytes + len(batch)
-            for stored in found:
+            for stored in entries:
                 self._garbage.note(stored.entry)
                 yield stored
 
@@ -233,6 +236,7 @@ class RowJournal(ABC):
             if self.sizes is not None and entry.episode:
                 self.sizes[entry.episode] += len(piece)
             self._appended += 1
+            # One row at a time: while the thread writes, entries gather, and `_go_on` makes the next row of them.
             if not self._busy:
                 self._write_soon()
 
@@ -240,17 +244,18 @@ class RowJournal(ABC):
         """Append a call together with its outcome, and return the outcome as it is sent, if that was made."""
         if self._ended:
             return None
-        pieces, sent = encode_call(episode, call, outcome)
+        pieces, encoded = encode_call(episode, call, outcome)
         self._pieces += pieces
         if self.sizes is not None:
             self.sizes[episode] += sum(map(len, pieces))
         self._appended += 1
         if not self._busy:
             self._write_soon()
-        return sent
+        return encoded
 
     def when_durable(self, callback: OnDurable) -> None:
         """Call `callback` once all entries appended so far are durable, or with the error that prevents it."""
+        # During a refusal nothing waits: the caller must not promise what may never be written.
         if self.refusal is not None or self._committed == self._appended:
             callback(self.refusal)
         else:
@@ -273,6 +278,7 @@ class RowJournal(ABC):
         """Write what is left, and free what the journal holds. Closing twice is no error."""
         if self._pieces:
             self._hand_over()
+        # The thread is joined before the file is closed, because its last row may still be on the way.
         if self._thread is not None:
             self._jobs.put(None)
             self._thread.join()
@@ -294,6 +300,7 @@ class RowJournal(ABC):
 
     def _hand_over(self) -> None:
         """Give the thread all entries that have come."""
+        # Joined here and not in the thread: entries that come from now on belong to the next row.
         entries, self._pieces = b"".join(self._pieces), []
         self._count(len(entries))
         self._give(self._appended, partial(self._write, self._now(), entries))
@@ -327,9 +334,11 @@ class RowJournal(ABC):
 
     def _acknowledge(self, appended: int, error: LudusError | None) -> None:
         """Answer what waited for the entries up to one of them."""
+        # The jobs that drop garbage come with 0, and must not take back what is committed.
         self._committed = max(self._committed, appended)
         if error is not None:
             self._give_up(error)
+        # A callback may append entries and wait for them, so the queue is looked at again after each.
         while self._waiting and self._waiting[0][0] <= self._committed:
             self._waiting.popleft()[1](error)
         while self._patient and self._patient[0][0] <= self._committed:
@@ -339,6 +348,7 @@ class RowJournal(ABC):
         """Write nothing any more."""
         ended, self._ended = self._ended, True
         self.refusal = error if isinstance(error, ShuttingDown) else ShuttingDown(error.message)
+        # Everything that waits is answered with the error now, and nothing may wait any more.
         self._committed = self._appended
         self._pieces = []
         if not ended and self._on_broken is not None:
@@ -354,6 +364,7 @@ class RowJournal(ABC):
             waiting, self._waiting = self._waiting, deque()
             for _, callback in waiting:
                 callback(error)
+            # After the waiters were answered: what is undone are the calls whose outcomes they were just refused.
             row = self._undo(row)
         self._revised.put(row)
 
@@ -365,6 +376,7 @@ class RowJournal(ABC):
         """Undo what was refused; return a row that is not written without that."""
         if self.refusal is None or self._ended or not (undone := self.on_refused(self.refusal)):
             return row
+        # What has gathered since the row that is refused may hold outcomes of the same calls.
         self._pieces = [without_undone(b"".join(self._pieces), undone, self.sizes)]
         return without_undone(row, undone, self.sizes)
 
@@ -386,8 +398,8 @@ class RowJournal(ABC):
 
     def _serve(self) -> None:
         error: LudusError | None = None
-        while (given := self._jobs.get()) is not None:
-            appended, job = given
+        while (item := self._jobs.get()) is not None:
+            appended, job = item
             error = error or job()
             self._call(self._go_on, appended, error)
 

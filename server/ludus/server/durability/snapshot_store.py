@@ -56,14 +56,14 @@ class SnapshotStore(Protocol):
         ...
 
 
-def checked(episode: str, digest: str, data: bytes, where: str) -> bytes:
+def checked(episode: str, digest: str, data: bytes, store_name: str) -> bytes:
     """Return a part that was read, if it is the one that was written.
 
     Raises:
         InfrastructureFailed: it was changed.
     """
     if hashlib.sha256(data).hexdigest() != digest:
-        raise InfrastructureFailed(f"a part of a snapshot of {episode} was changed {where}")
+        raise InfrastructureFailed(f"a part of a snapshot of {episode} was changed {store_name}")
     return data
 
 
@@ -140,11 +140,11 @@ class SnapshotFolder:
 
     def keep_only(self, episodes: Iterable[str]) -> None:
         """Remove the parts of all episodes except these."""
-        kept = frozenset(episodes)
+        kept_episodes = frozenset(episodes)
         if self.folder.is_dir():
-            for left in self.folder.iterdir():
-                if left.name not in kept:
-                    shutil.rmtree(left, ignore_errors=True)
+            for folder in self.folder.iterdir():
+                if folder.name not in kept_episodes:
+                    shutil.rmtree(folder, ignore_errors=True)
 
     def _path(self, episode: str, digest: str) -> Path:
         return self.folder / episode / digest

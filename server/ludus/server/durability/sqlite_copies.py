@@ -90,8 +90,8 @@ def _state(path: Path, log: Path) -> object:
         header = b""
     if header:
         return header
-    found = path.stat()
-    return found.st_mtime_ns, found.st_size
+    stat = path.stat()
+    return stat.st_mtime_ns, stat.st_size
 
 
 def _check(database: sqlite3.Connection, path: Path) -> None:

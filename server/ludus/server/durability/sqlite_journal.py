@@ -12,7 +12,7 @@ How this works:
 * Entries of episodes that are forgotten are dropped by the thread, a part of the rows at a time, whenever the entries
   that have come since the last time are as many bytes as stayed then, and at least `GARBAGE_BYTES`.
 * If a transaction fails (the disk is full), the thread tries again until it succeeds or the server stops. After
-  `PATIENCE_SECONDS` the journal refuses what waits and what comes (`journal_rows.py`), until the row is written.
+  `PATIENCE_SECONDS` the journal refuses what waits and what comes (`rows.py`), until the row is written.
 * The file is locked as long as the server runs, so that two servers never write one journal.
 * `synchronous=NORMAL` survives the death of the process (`kill -9`); `FULL` survives the loss of power, too, and costs
   an fsync for each group commit.
@@ -109,18 +109,23 @@ class SqliteJournal(RowJournal):
         try:
             database = sqlite3.connect(self.path, timeout=1.0, isolation_level=None, check_same_thread=False)
             try:
+                # Before the first read: in this mode, the file stays locked from the first access on, also between
+                # transactions.
                 database.execute("PRAGMA locking_mode=EXCLUSIVE")
                 self._check(database)
+                # Changes the file, so only after `_check`: the file may be the database of another program.
                 database.execute("PRAGMA journal_mode=WAL")
                 database.execute(f"PRAGMA synchronous={sync.upper()}")
+                # SQLite would copy its log in the middle of a commit, which the event loop waits for; `_checkpoint`
+                # does it.
                 database.execute("PRAGMA wal_autocheckpoint=0")
                 self._prepare(database)
             except BaseException:
                 database.close()
                 raise
         except sqlite3.Error as error:
-            why = "another server uses it" if "locked" in str(error) else str(error)
-            raise JournalUnusable(f"the journal {self.path} cannot be used: {why}; name another file") from None
+            cause = "another server uses it" if "locked" in str(error) else str(error)
+            raise JournalUnusable(f"the journal {self.path} cannot be used: {cause}; name another file") from None
         return database
 
     def _check(self, database: sqlite3.Connection) -> None:
@@ -162,27 +167,29 @@ class SqliteJournal(RowJournal):
 
     def _bytes_of_rows(self, upto: int) -> int:
         try:
-            (found,) = self._database.execute(
+            (total,) = self._database.execute(
                 "SELECT coalesce(sum(length(entries)), 0) FROM batches WHERE seq <= ?", (upto,)
             ).fetchone()
         except sqlite3.Error as error:
             raise JournalUnusable(f"the journal {self.path} cannot be read: {error}; restore it") from None
-        return int(found)
+        return int(total)
 
     def _unreadable(self, seq: int, error: ValueError) -> JournalUnusable:
         return unreadable(self.path, seq, error)
 
-    def _drop_others(self, kept: frozenset[str], instead: bytes) -> None:
+    def _drop_others(self, episodes: frozenset[str], instead: bytes) -> None:
         database = self._database
         try:
             database.execute("BEGIN IMMEDIATE")
+            # The numbers first and then one row at a time: rows are changed meanwhile, and all entries together may not
+            # fit into memory.
             for (seq,) in database.execute("SELECT seq FROM batches").fetchall():
                 (batch,) = database.execute("SELECT entries FROM batches WHERE seq = ?", (seq,)).fetchone()
-                rest = b"".join(whole for _, episode, _, _, whole in split(batch) if episode in kept)
-                if not rest:
+                remaining = b"".join(entry for _, episode, _, _, entry in split(batch) if episode in episodes)
+                if not remaining:
                     database.execute("DELETE FROM batches WHERE seq = ?", (seq,))
-                elif len(rest) < len(batch):
-                    database.execute("UPDATE batches SET entries = ? WHERE seq = ?", (rest, seq))
+                elif len(remaining) < len(batch):
+                    database.execute("UPDATE batches SET entries = ? WHERE seq = ?", (remaining, seq))
             if instead:
                 database.execute("INSERT INTO batches (at, entries) VALUES (?, ?)", (time.time(), instead))
             database.execute("COMMIT")
@@ -212,6 +219,8 @@ class SqliteJournal(RowJournal):
         """Write all entries that have come as one row, or let the thread do it."""
         if not self._pieces:  # the journal was closed in between
             return
+        # While the thread works, `_busy` keeps this method from being called: rows stay in order, and both can use one
+        # connection.
         if self._slow:
             self._hand_over()
             return
@@ -223,6 +232,7 @@ class SqliteJournal(RowJournal):
             return
         self._pieces = []
         self._count(len(entries))
+        # Before the callbacks: they append entries, and must find whether the thread already has something to do.
         self._busy = self._tidy()
         self._acknowledge(appended, None)
 
@@ -242,6 +252,7 @@ class SqliteJournal(RowJournal):
         began = time.perf_counter()
         self._database.execute("INSERT INTO batches (at, entries) VALUES (?, ?)", (at, entries))
         seconds = time.perf_counter() - began
+        # Also measured in the thread, so that rows return to the event loop once the disk is fast again.
         self._slow = seconds > SLOW_SECONDS
         self._counts.commit(len(entries), seconds)
 
@@ -255,7 +266,7 @@ class SqliteJournal(RowJournal):
             self._failed_pass = under_way
             log.warning("entries of forgotten episodes stay in the journal %s for now: %s", self.path, error)
         if not more:
-            self._after_pass, self._pass = under_way.left, None
+            self._after_pass, self._pass = under_way.remaining_bytes, None
 
     def _checkpoint(self) -> None:
         try:
@@ -281,6 +292,8 @@ class SqliteJournal(RowJournal):
                     return refusal
                 if not refused:
                     refused = True
+                    # Once for each row: the event loop answers with the row to try from now on, and later attempts need
+                    # no other.
                     self._call(partial(self._refuse, entries), 0, refusal)
                     if (revised := self._await_revised()) is None:
                         return refusal
@@ -319,22 +332,23 @@ class _Rows:
 
     def last(self) -> int:
         """Return the number of the last row."""
-        (last,) = self._database.execute("SELECT coalesce(max(seq), 0) FROM batches").fetchone()
-        return int(last)
+        (seq,) = self._database.execute("SELECT coalesce(max(seq), 0) FROM batches").fetchone()
+        return int(seq)
 
-    def some(self, after: int, upto: int, most: int) -> list[tuple[int, bytes]]:
+    def some(self, after: int, upto: int, size: int) -> list[tuple[int, bytes]]:
         """Return rows in order, until they have so many bytes."""
-        found: list[tuple[int, bytes]] = []
+        page: list[tuple[int, bytes]] = []
         rows = self._database.execute(
             "SELECT seq, entries FROM batches WHERE seq > ? AND seq <= ? ORDER BY seq", (after, upto)
         )
         for seq, entries in rows:
-            found.append((seq, entries))
-            most -= len(entries)
-            if most <= 0:
+            page.append((seq, entries))
+            size -= len(entries)
+            if size <= 0:
                 break
+        # A cursor that is not read to its end keeps a read transaction open, and the log could not be overwritten.
         rows.close()
-        return found
+        return page
 
     def replace(self, rows: Mapping[int, bytes]) -> None:
         """Replace rows, and delete those that are empty now, all at once."""

@@ -8,6 +8,8 @@ from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from typing import Final
 
+__all__ = ["current_clock"]
+
 
 class Clock:
     """A deadline that moves later by the time during which all calls under it wait for a thread.
@@ -88,9 +90,9 @@ async def time_limit(seconds: float) -> AsyncIterator[None]:
     """Raise `TimeoutError` when the body takes longer than `seconds`, not counting the time it waits for threads."""
     async with asyncio.timeout(seconds) as timeout:
 
-        def schedule(when: float | None, waited: float) -> None:
+        def schedule(deadline: float | None, waited: float) -> None:
             if not timeout.expired():
-                timeout.reschedule(when)
+                timeout.reschedule(deadline)
 
         clock = Clock(asyncio.get_running_loop().time() + seconds, schedule)
         token = CLOCK.set(lambda: clock)

@@ -4,18 +4,18 @@ How this works:
 
     share.run(function)     run one call in a thread, when it is the environment's turn
         │
-        ├─ enter()          take a place at once if one is free, otherwise wait in the queue of this environment
+        ├─ enter()          take a slot at once if one is free, otherwise wait in the queue of this environment
         │                   (meanwhile the caller's clock stands still)
-        └─ place.run()      a daemon thread calls the function; afterward the place goes to the environment
+        └─ slot.run()       a daemon thread calls the function; afterward the slot goes to the environment
                             with the fewest running calls
 
-One environment may use all places as long as no other needs them. Each environment also has a few places that no other
+One environment may use all slots as long as no other needs them. Each environment also has a few slots that no other
 can take, so its first calls never wait for the calls of another. A call that hangs is left running in its thread, and
-its place goes to another call.
+its slot goes to another call.
 
 Connections of SQLite, Playwright's synchronous API and `threading.local` work in one thread only. So the methods of an
 episode run in the thread of its `Home`, which is chosen at the first call and serves other episodes of its environment
-too if there are more than `HOMES` for each place. A call whose home is busy waits for it, and then for a place. If a
+too if there are more than `HOMES` for each slot. A call whose home is busy waits for it, and then for a slot. If a
 call is left behind in its thread, the home goes on in a new one. Calls without a home run in any thread.
 """
 
@@ -33,11 +33,11 @@ from ludus.server.execution.clock import Clock, current_clock
 from ludus.telemetry.tracing import Tracing, from_environment
 
 OWN_FRACTION: Final = 4
-"""One in this many of all places is divided among environments to have to themselves; each has at least one."""
+"""One in this many of all slots is divided among environments to have to themselves; each has at least one."""
 
 
 HOMES: Final = 8
-"""Home threads of an environment for each place; with more episodes than that, several share one."""
+"""Home threads of an environment for each slot; with more episodes than that, several share one."""
 
 
 _FREE_LANES: Final = 8
@@ -58,7 +58,7 @@ class _Job:
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     loop: asyncio.AbstractEventLoop
-    done: asyncio.Future[tuple[Any, BaseException | None]]
+    future: asyncio.Future[tuple[Any, BaseException | None]]
     started: bool = False
     abandoned: bool = False
 
@@ -71,7 +71,7 @@ class Workers:
 
     Args:
         size: how many calls run at one time.
-        names: the environments; their number decides how many places each has to itself.
+        names: the environments; their number decides how many slots each has to itself.
     """
 
     def __init__(self, size: int, names: Iterable[str] = ()) -> None:
@@ -83,8 +83,8 @@ class Workers:
         """Carries the trace of a call into its thread; None if tracing is off."""
         self._pool = _Pool(self.tracing)
         self.running = 0
-        """Calls that have a place."""
-        self._own = 1
+        """Calls that have a slot."""
+        self._reserved = 1
         for name in names:
             self.share(name)
 
@@ -93,7 +93,7 @@ class Workers:
         share = self._shares.get(name)
         if share is None:
             share = self._shares[name] = Share(self, name)
-            self._own = max(1, self._size // (OWN_FRACTION * len(self._shares)))
+            self._reserved = max(1, self._size // (OWN_FRACTION * len(self._shares)))
         return share
 
     def close(self) -> None:
@@ -102,7 +102,7 @@ class Workers:
             pool.close()
 
     def _admits(self, share: Share) -> bool:
-        return self.running < self._size or share.running < self._own
+        return self.running < self._size or share.running < self._reserved
 
     def _take(self, share: Share) -> None:
         self.running += 1
@@ -111,12 +111,13 @@ class Workers:
     def _give_back(self, share: Share) -> None:
         self.running -= 1
         share.running -= 1
-        while self._waiting and (ready := [one for one in self._waiting if self._admits(one)]):
-            chosen = min(ready, key=lambda one: one.running)
+        while self._waiting and (ready := [waiting for waiting in self._waiting if self._admits(waiting)]):
+            chosen = min(ready, key=lambda waiting: waiting.running)
             turn = chosen.queue.popleft()
             del self._waiting[chosen]
             if chosen.queue:
                 self._waiting[chosen] = None
+            # A canceled waiter has left already (`_take_turn`); the slot is for the next one.
             if not turn.done():
                 self._take(chosen)
                 turn.set_result(None)
@@ -135,9 +136,9 @@ class Share:
         self.free_lanes: list[_Lane] = []
         """Those of them that are no episode's home."""
         self.running = 0
-        """Calls that have a place."""
+        """Calls that have a slot."""
         self.queue: deque[asyncio.Future[None]] = deque()
-        """Calls that wait for a place, in order."""
+        """Calls that wait for a slot, in order."""
 
     def at(self, home: Home) -> HomeThreads:
         """Return something that runs calls in the thread of a home."""
@@ -146,15 +147,16 @@ class Share:
     async def run(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Call `function` in a thread and return what it returns; `SystemExit` and the like are raised here too.
 
-        When the waiting task is canceled, a call that has begun is left running in its thread, and its place goes to
+        When the waiting task is canceled, a call that has begun is left running in its thread, and its slot goes to
         another call.
         """
-        place = self.enter_at_once() or await self.enter()
-        return await place.run(function, *args, **kwargs)
+        slot = self.enter_at_once() or await self.enter()
+        return await slot.run(function, *args, **kwargs)
 
-    def enter_at_once(self, home: Home | None = None) -> Place | None:
-        """Take a place if one is free and no other call waits for it, and the home is not busy; None otherwise."""
+    def enter_at_once(self, home: Home | None = None) -> Slot | None:
+        """Take a slot if one is free and no other call waits for it, and the home is not busy; None otherwise."""
         workers = self._workers
+        # Also when a slot is free: a call that has waited must not be overtaken by one that has just come.
         if self.queue or not workers._admits(self):
             return None
         lane = None
@@ -164,21 +166,23 @@ class Share:
                 return None
             lane.busy = True
         workers._take(self)
-        return Place(workers, self, current_clock(), lane)
+        return Slot(workers, self, current_clock(), lane)
 
-    async def enter(self, home: Home | None = None) -> Place:
-        """Take a place, waiting in turn, first for the home if there is one. The caller's clock stands still meanwhile.
+    async def enter(self, home: Home | None = None) -> Slot:
+        """Take a slot, waiting in turn, first for the home if there is one. The caller's clock stands still meanwhile.
 
-        The caller must either `run` a call on the place or `leave` it.
+        The caller must either `run` a call on the slot or `leave` it.
         """
-        if (place := self.enter_at_once(home)) is not None:
-            return place
+        if (slot := self.enter_at_once(home)) is not None:
+            return slot
         clock = current_clock()
         lane = None if home is None else self._lane_of(home)
         if clock is not None:
             clock.wait()
         try:
             if lane is not None:
+                # First the lane and then the slot: a call that waits for its busy thread must not keep a slot from
+                # others.
                 await lane.enter()
             try:
                 await self._take_turn()
@@ -189,7 +193,7 @@ class Share:
         finally:
             if clock is not None:
                 clock.go_on()
-        return Place(self._workers, self, clock, lane)
+        return Slot(self._workers, self, clock, lane)
 
     def _lane_of(self, home: Home) -> _Lane:
         if home.lane is None:
@@ -198,7 +202,7 @@ class Share:
             elif len(self.lanes) < HOMES * self._workers._size:
                 self.lanes.append(lane := _Lane(self, self._workers.tracing))
             else:
-                lane = min(self.lanes, key=lambda one: one.homes)
+                lane = min(self.lanes, key=lambda candidate: candidate.homes)
             lane.homes += 1
             home.lane = lane
         return home.lane
@@ -214,6 +218,7 @@ class Share:
         try:
             await turn
         except asyncio.CancelledError:
+            # The slot was given to this call in the moment in which it was canceled, so it goes to the next one.
             if turn.done() and not turn.cancelled():
                 workers._give_back(self)
             elif turn in self.queue:
@@ -252,8 +257,8 @@ class HomeThreads:
 
     async def run(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Call `function` in the home's thread; see `Share.run`."""
-        place = self._share.enter_at_once(self._home) or await self._share.enter(self._home)
-        return await place.run(function, *args, **kwargs)
+        slot = self._share.enter_at_once(self._home) or await self._share.enter(self._home)
+        return await slot.run(function, *args, **kwargs)
 
 
 class _Lane:
@@ -279,6 +284,7 @@ class _Lane:
         try:
             await turn
         except asyncio.CancelledError:
+            # As in `_take_turn`: the thread was passed on to a call that is canceled now.
             if turn.done() and not turn.cancelled():
                 self.leave()
             raise
@@ -304,29 +310,31 @@ class _Lane:
             self.pool.close()
 
 
-class Place:
+class Slot:
     """The right to one call in a thread, in that of a home if there is a lane."""
 
-    __slots__ = ("_clock", "_lane", "_left", "_share", "_workers")
+    __slots__ = ("_clock", "_lane", "_released", "_share", "_workers")
 
     def __init__(self, workers: Workers, share: Share, clock: Clock | None, lane: _Lane | None = None) -> None:
         self._workers = workers
         self._share = share
         self._clock = clock
         self._lane = lane
-        self._left = False
+        self._released = False
         if clock is not None:
             clock.work()
 
     async def run(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        """Call `function` in a thread, then leave the place."""
+        """Call `function` in a thread, then leave the slot."""
         pool = self._workers._pool if self._lane is None else self._lane.pool
         job = None
         try:
             job = pool.begin(function, args, kwargs)
-            value, error = await job.done
+            value, error = await job.future
         except asyncio.CancelledError:
             if job is not None:
+                # A thread cannot be stopped. It leaves the pool when the call ends, if it ever does, and another takes
+                # its slot.
                 pool.abandon(job)
             raise
         finally:
@@ -336,10 +344,10 @@ class Place:
         return value
 
     def leave(self) -> None:
-        """Give the place to the next call; harmless if already left."""
-        if self._left:
+        """Give the slot to the next call; harmless if already left."""
+        if self._released:
             return
-        self._left = True
+        self._released = True
         if self._clock is not None:
             self._clock.rest()
         if self._lane is not None:
@@ -364,12 +372,13 @@ class _Pool:
         """Calls in the queue, and those that threads of the pool run."""
 
     def begin(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Job:
-        """Pass a call to a thread; the `done` future of the returned job gives its outcome."""
+        """Pass a call to a thread; the future of the returned job gives its outcome."""
         loop = asyncio.get_running_loop()
         if self._tracing is not None:
             function = self._tracing.carried(function)
         job = _Job(function, args, kwargs, loop, loop.create_future())
         with self._lock:
+            # Under the lock, with the count of threads: two calls at once must not both rely on the same idle thread.
             self._unfinished += 1
             more = self._threads < self._unfinished
             if more:
@@ -404,12 +413,13 @@ class _Pool:
             outcome = _outcome(job)
             job.function, job.args, job.kwargs = _outcome, (), {}  # the caller may expect them to be free
             with self._lock:
+                # From here on an `abandon` comes too late and must not count the thread as gone.
                 job.started = False
                 if job.abandoned:
                     return
                 self._unfinished -= 1
             try:
-                job.loop.call_soon_threadsafe(_deliver, job.done, outcome)
+                job.loop.call_soon_threadsafe(_deliver, job.future, outcome)
             except RuntimeError:  # the loop closed while the call ran, so nothing waits for the outcome
                 break
             del job, outcome
@@ -424,6 +434,8 @@ def _outcome(job: _Job) -> tuple[Any, BaseException | None]:
         return None, error
 
 
-def _deliver(done: asyncio.Future[tuple[Any, BaseException | None]], outcome: tuple[Any, BaseException | None]) -> None:
-    if not done.done():
-        done.set_result(outcome)
+def _deliver(
+    future: asyncio.Future[tuple[Any, BaseException | None]], outcome: tuple[Any, BaseException | None]
+) -> None:
+    if not future.done():
+        future.set_result(outcome)

@@ -51,7 +51,7 @@ async def run(workers: Threads, offload: bool, function: Callable[..., Any], *ar
         UserCodeError: it raised anything except `ToolError`.
         ToolError: it refused the agent's call.
     """
-    own = asyncio.current_task()
+    own_task = asyncio.current_task()
     try:
         if offload:
             value = await workers.run(function, *args, **kwargs)
@@ -61,7 +61,7 @@ async def run(workers: Threads, offload: bool, function: Callable[..., Any], *ar
     except ToolError:
         raise
     except BaseException as error:
-        if from_host(error, own):
+        if from_host(error, own_task):
             raise
         raise UserCodeError(error) from error
 
@@ -123,24 +123,24 @@ def failure(what: str, episode: str | None, environment: str, cause: BaseExcepti
         watched.append(cause)
     outside = isinstance(cause, InfrastructureFailed | SandboxUnavailable)
     kind: type[EpisodeFailed] = InfrastructureFailed if outside else EnvironmentFailed
-    why = cause if isinstance(cause, str) else f"it raised {type(cause).__name__}"
+    reason = cause if isinstance(cause, str) else f"it raised {type(cause).__name__}"
     if isinstance(cause, SandboxUnavailable | CallNotWritten):
-        why = cause.message
+        reason = cause.message
     elif isinstance(cause, Exception) and _OTHER_THREAD.search(message_of(cause, "")):
-        why += (
+        reason += (
             ", since it used an object of another thread: an episode's `def` methods have one thread, except tools "
             "with `concurrent=True`, and its `async def` methods have the server's; make it where it is used"
         )
     log.error(
         "%s of environment %r failed in episode %s: %s (incident %s)",
-        what, environment, episode, why, incident,
+        what, environment, episode, reason, incident,
         exc_info=cause if isinstance(cause, BaseException) else None,
         extra={"incident": incident, "episode": episode, "environment": environment},
     )  # fmt: skip
     ended = "the episode has ended and is unscored, and " if episode is not None else ""
     data = {} if episode is None else {"episode": episode}
     return kind(
-        f"{what} of environment {environment!r} failed: {why}; {ended}the server's log has the cause under incident "
+        f"{what} of environment {environment!r} failed: {reason}; {ended}the server's log has the cause under incident "
         f"{incident}",
         incident=incident,
         endReason="infrastructure_error" if kind is InfrastructureFailed else "environment_error",

@@ -63,8 +63,8 @@ async def dispatch(host: EpisodeHost, method: str, params: Mapping[str, Any], pr
     try:
         valid = entry.params.model_validate(params)
     except ValidationError as error:
-        why = explain(error, entry.params.model_validate, params)
-        raise InvalidParams(f"wrong params for {method}: {why}", method=method) from None
+        cause = explain(error, entry.params.model_validate, params)
+        raise InvalidParams(f"wrong params for {method}: {cause}", method=method) from None
     result: WireModel = await getattr(host, HANDLERS[method])(valid, principal)
     return result
 
@@ -77,8 +77,8 @@ def check_params(method: str, params: Mapping[str, Any]) -> None:
     Raises:
         InvalidParams: there is such a value; the message says where.
     """
-    given = {name: value for name, value in params.items() if not (method == m.STEP.name and name in _OF_THE_CALL)}
-    if (problem := json_problem(given, "params")) is not None:
+    checked = {name: value for name, value in params.items() if not (method == m.STEP.name and name in _OF_THE_CALL)}
+    if (problem := json_problem(checked, "params")) is not None:
         raise InvalidParams(f"wrong params for {method}: {problem}", method=method)
 
 

@@ -77,7 +77,7 @@ class Forks:
                 "time; start an episode in a branch of the world",
                 episode=source.id,
             )
-        if self._snapshots.wanted(published) and source.saved is None:
+        if self._snapshots.enabled_for(published) and source.saved is None:
             raise Unsupported(f"episode {source.id} has ended, and its snapshots are dropped", episode=source.id)
         records = source.records or []
         if upto > len(records) or any(record.outcome is None for record in records[:upto]):

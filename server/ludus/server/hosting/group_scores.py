@@ -74,9 +74,9 @@ class GroupScores:
             Unsupported: the environment has no `score_group`.
             EpisodeFailed: the author's code failed.
         """
-        found = self._store.find(episode)
-        published = found.published
+        member = self._store.find(episode)
+        published = member.published
         if not published.group_scoring:
             raise Unsupported(f"environment {published.name!r} does not score groups", environment=published.name)
-        _, task = await self._tasks.at(published, found.row.split, found.row.index)
+        _, task = await self._tasks.at(published, member.row.split, member.row.index)
         return await score(self._workers.share(published.name), published, task, candidates, self._seconds)

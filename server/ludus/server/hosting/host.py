@@ -146,6 +146,8 @@ class EpisodeHost(HostMethods):
             ).undo  # fmt: skip
         self.group_scores = GroupScores(store, self.task_service, self._workers, self.journal, self._spawn, self.limits)
         try:
+            # While another process still serves, the journal is its own; `_recover` opens it once that process has let
+            # go.
             if self.takes_over is None:
                 _open(self.journal, self.signer)
             if self.starts_classes:
@@ -167,6 +169,7 @@ class EpisodeHost(HostMethods):
         if self._reaper.cancelling():
             return
         self.ready = False
+        # A later pass would append to the closed journal.
         self._reaper.cancel()
         self.places.refuse_waiting()
         for episode in self.store:
@@ -177,6 +180,7 @@ class EpisodeHost(HostMethods):
                     self._end(episode, EndReason.SERVER_STOPPED, None)
         if self.journal is not None:
             self.journal.close()
+        # Last: from here on another process may write the journal.
         self.on_released()
 
     async def __aexit__(
@@ -234,6 +238,7 @@ class EpisodeHost(HostMethods):
         seats = seats_to_start(published, params)
         count = params.count * max(1, len(seats))
         async with self.worlds.reserved(published, params.split, task, params, principal) as stays:
+            # May wait long for room, so it comes after all that refuses a start at once.
             account = await self.places.acquire(principal, count)
             group = self.ids.group()
             episodes = [
@@ -251,6 +256,7 @@ class EpisodeHost(HostMethods):
                 episode.origin, episode.account = origin, account
                 self.store.add(episode)
                 self.worlds.begin(episode)
+                # A fork is written by `Forks`, together with the calls that it has from its origin.
                 if self.journal is not None and origin is None:
                     write_whole(self.journal, episode, episode.started(params, params.key, digest, count, fork=False))
             end_decided(episodes, self._end)
@@ -269,6 +275,7 @@ class EpisodeHost(HostMethods):
             self.places.release(account, len(episodes))
             for episode in episodes:
                 if episode.instance is not None:
+                    # Shielded: a cancellation of the start must not stop the teardown.
                     await asyncio.shield(self._spawn(self._setup.tear_down(episode, ())))
             raise
 
@@ -307,18 +314,18 @@ class EpisodeHost(HostMethods):
             step: the step's number, if the transport has one.
             key: an idempotency key, if the transport has one.
         """
-        found = self.store.find(episode)
-        key = key or f"play/{found.asked + 1}/{secrets.token_hex(4)}"
-        if tool == SUBMIT_TOOL and found.published.gradable:
+        running = self.store.find(episode)
+        key = key or f"play/{running.asked + 1}/{secrets.token_hex(4)}"
+        if tool == SUBMIT_TOOL and running.published.gradable:
             answer = arguments.get("answer")
             if not isinstance(answer, str) or len(arguments) != 1 or not is_unicode(answer):
-                if found.end_reason is not None:
-                    raise found.ended_error()
+                if running.end_reason is not None:
+                    raise running.ended_error()
                 message = f"Wrong arguments for {SUBMIT_TOOL}: give exactly `answer`, a string of characters."
                 error = e.StepError(code="invalid_arguments", message=message)
-                return e.StepResult(step=found.asked, content=(TextBlock(text=message),), error=error)
-            return await self.runner.accept(found, None, key, None, {"answer": answer}).wait()
-        return await self.runner.accept(found, step, key, tool, arguments).wait()
+                return e.StepResult(step=running.asked, content=(TextBlock(text=message),), error=error)
+            return await self.runner.accept(running, None, key, None, {"answer": answer}).wait()
+        return await self.runner.accept(running, step, key, tool, arguments).wait()
 
     async def grade(self, params: e.GradeParams, principal: Principal) -> e.GradeResult:
         """Submit the final message, once per key."""
@@ -386,7 +393,7 @@ class EpisodeHost(HostMethods):
     # ── ends ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _end(
-        self, episode: Episode, reason: EndReason, failure: EpisodeFailed | None, last: StepRecord | None = None
+        self, episode: Episode, reason: EndReason, failure: EpisodeFailed | None, ended_by: StepRecord | None = None
     ) -> None:
         if episode.retired is not None:  # it goes on in the next process
             return
@@ -395,12 +402,13 @@ class EpisodeHost(HostMethods):
         episode.end(reason)
         episode.incident = failure.incident if failure is not None else None
         self._ended[episode.published.name, str(reason)] += 1
-        records = [*(episode.active or ()), *((last,) if last is not None else ())]
+        records = [*(episode.active or ()), *((ended_by,) if ended_by is not None else ())]
         current = asyncio.current_task()
         running = [r.task for r in records if r.task is not None and r.task is not current]
+        # After `running` was collected, because it clears `episode.active`.
         self.runner.drain(episode)
         match, entries = episode.match, log_reward_of_match(episode, reason)
-        self.worlds.leave(episode, reason, last)
+        self.worlds.leave(episode, reason, ended_by)
         if self.journal is not None:
             self.journal.append(Ended(episode.id, reason, episode.incident, entries))
         self._running -= 1
@@ -427,14 +435,14 @@ class EpisodeHost(HostMethods):
             await self.recovery.head_start.run(journal)
             await self.takes_over()
             _open(journal, self.signer)
-        found = await self.recovery.read(journal, self.limits.result_ttl_seconds)
-        self.store.restore(found.episodes)
-        for revival in self.recovery.revivals(found, journal, self._end):
+        earlier = await self.recovery.read(journal, self.limits.result_ttl_seconds)
+        self.store.restore(earlier.episodes)
+        for revival in self.recovery.revivals(earlier, journal, self._end):
             self._spawn(revival)
-        self._running += len(found.running)
+        self._running += len(earlier.running)
         self.places.restore(self.store)
-        found.restore_keys(self.starts, self.forks.kept, self.group_scores.kept)
-        self.world_requests.restore(found.worlds)
+        earlier.restore_keys(self.starts, self.forks.kept, self.group_scores.kept)
+        self.world_requests.restore(earlier.worlds)
 
     async def _close(self, episode: Episode) -> None:
         if episode.end_reason is None:
@@ -451,6 +459,7 @@ class EpisodeHost(HostMethods):
             await asyncio.sleep(pause)
             before, now = now, self._loop.time()
             for episode in self.store:
+                # While the journal refuses, an agent cannot act, and that must not cost its episode time.
                 if episode.end_reason is None and self.journal is not None and self.journal.refusal is not None:
                     episode.hold_clock(now - before)
                 elif episode.end_reason is not None:
@@ -477,7 +486,7 @@ class EpisodeHost(HostMethods):
 
     def busy(self, *, outside: bool = False) -> bool:
         """Return whether any episode has a running step, or one that may act on the outside."""
-        return any(one.active and (not outside or one.published.cls.outside_effects) for one in self.store)
+        return any(episode.active and (not outside or episode.published.cls.outside_effects) for episode in self.store)
 
     def stats(self) -> HostStats:
         """Return counts for metrics and health."""

@@ -87,15 +87,15 @@ class Stored(Trajectory):
         """
         calls = {item.call_id: item.call for item in self.entries if isinstance(item, CallItem)}
         outputs = {item.call_id: text_of(item.content) for item in self.entries if isinstance(item, OutputItem)}
-        found = []
+        steps = []
         for step in sorted((step for step in self.steps if step.step > 0), key=lambda step: step.step):
             call = calls.get(step.call_id)
             if call is None:
                 raise ParseError(f"line {self.line}: step {step.step} belongs to no call among the items")
             if isinstance(call, MalformedCall):
                 raise ParseError(f"line {self.line}: step {step.step}: {call.problem}")
-            found.append(TakenStep(step.step, call.tool, call.arguments, outputs.get(step.call_id, ""), step.error))
-        return found
+            steps.append(TakenStep(step.step, call.tool, call.arguments, outputs.get(step.call_id, ""), step.error))
+        return steps
 
     def marks(self) -> dict[int, e.TurnMark]:
         """Return the turn mark of each step, as the harness sent it or would have sent it."""
@@ -105,18 +105,18 @@ class Stored(Trajectory):
         for turn, record in enumerate(self.turns, start=1):
             # A call without a record was not made, because the episode had ended; one numbered 0 was malformed.
             calls: list[int | None] = []
-            said: list[str] = []
+            texts: list[str] = []
             for item in self.entries[before : record.items]:
                 if isinstance(item, CallItem) and numbers.get(item.call_id) != 0:
                     calls.append(numbers.get(item.call_id))
                 elif isinstance(item, Message):
-                    said = [*said, text_of(item.content)] if item.role == "assistant" else []
+                    texts = [*texts, text_of(item.content)] if item.role == "assistant" else []
             before = record.items
-            text = "\n".join(said)[: e.TURN_TEXT_CHARS]
+            text = "\n".join(texts)[: e.TURN_TEXT_CHARS]
             for index, number in enumerate(calls):
                 if number is not None:
-                    last = index == len(calls) - 1
-                    marks[number] = e.TurnMark(number=turn, last=last, text="" if index else text)
+                    is_last = index == len(calls) - 1
+                    marks[number] = e.TurnMark(number=turn, last=is_last, text="" if index else text)
         return marks
 
 
@@ -184,16 +184,18 @@ class Summary:
     @property
     def changed(self) -> list[Rescored]:
         """The trajectories whose value changed, the greatest changes first."""
-        return sorted((one for one in self.rescored if one.changed), key=lambda one: -abs(one.change))
+        return sorted(
+            (rescored for rescored in self.rescored if rescored.changed), key=lambda rescored: -abs(rescored.change)
+        )
 
     @property
     def problems(self) -> list[Rescored]:
         """The trajectories that could not be scored again, or that diverged."""
-        return [one for one in self.rescored if one.problem is not None or one.diverged is not None]
+        return [rescored for rescored in self.rescored if rescored.problem is not None or rescored.diverged is not None]
 
     def json(self) -> dict[str, Any]:
         """Return the whole summary, JSON-ready."""
-        before, now = [one.before for one in self.rescored], [one.now for one in self.rescored]
+        before, now = [rescored.before for rescored in self.rescored], [rescored.now for rescored in self.rescored]
         return {
             "trajectories": len(self.rescored),
             "changed": len(self.changed),
@@ -202,20 +204,21 @@ class Summary:
             "mean": {"before": _mean(before), "now": _mean(now)},
             "results": [
                 {
-                    "line": one.stored.line,
-                    "trajectory": one.stored.name,
-                    "before": one.before,
-                    "now": one.now,
+                    "line": rescored.stored.line,
+                    "trajectory": rescored.stored.name,
+                    "before": rescored.before,
+                    "now": rescored.now,
                     "rubric": {
-                        "before": one.old.rubric if one.old else None,
-                        "now": one.new.rubric if one.new else None,
+                        "before": rescored.old.rubric if rescored.old else None,
+                        "now": rescored.new.rubric if rescored.new else None,
                     },
-                    "components": {name: list(pair) for name, pair in one.components().items()},
-                    "diverged": one.diverged,
-                    "problem": one.problem or (one.new.reason if one.new and one.new.value is None else None),
+                    "components": {name: list(pair) for name, pair in rescored.components().items()},
+                    "diverged": rescored.diverged,
+                    "problem": rescored.problem
+                    or (rescored.new.reason if rescored.new and rescored.new.value is None else None),
                 }
-                for one in self.rescored
-                if one.changed or one.problem or one.diverged is not None or one.components()
+                for rescored in self.rescored
+                if rescored.changed or rescored.problem or rescored.diverged is not None or rescored.components()
             ],
         }
 
@@ -247,11 +250,11 @@ def classes_for(stored: Sequence[Stored], given: Sequence[type[Environment[Any]]
         EnvironmentNotFound: an environment is neither given nor published, under its name or that of its base.
     """
     classes = list(given)
-    known = set(Catalog(classes)) if classes else set()
-    for name in dict.fromkeys(one.environment for one in stored):
-        if name not in known:
+    names = set(Catalog(classes)) if classes else set()
+    for name in dict.fromkeys(episode.environment for episode in stored):
+        if name not in names:
             classes.append(_published(name))
-            known |= set(Catalog(classes))
+            names |= set(Catalog(classes))
     return classes
 
 
@@ -271,23 +274,23 @@ async def rescore(
         concurrency: the most trajectories at one time.
     """
     slots = asyncio.Semaphore(concurrency)
-    chosen = [one for one in stored if one.failure is None]
+    chosen = [episode for episode in stored if episode.failure is None]
     async with EpisodeHost(environments) as host:
 
-        async def again(one: Stored, number: int) -> Rescored:
+        async def again(episode: Stored, number: int) -> Rescored:
             async with slots:
-                POLICY.set(one.model)
-                result = Rescored(one, one.reward)
+                POLICY.set(episode.model)
+                result = Rescored(episode, episode.reward)
                 try:
                     await (_replay(host, result, number) if replay else _apply(host, result))
                 except (LudusError, ValueError) as error:
                     result.problem = str(error)
                 except Exception as error:
-                    log.exception("line %d: %s could not be scored again", one.line, one.name)
+                    log.exception("line %d: %s could not be scored again", episode.line, episode.name)
                     result.problem = f"{type(error).__name__}: {error}"
                 return result
 
-        tasks = [asyncio.create_task(again(one, number)) for number, one in enumerate(chosen)]
+        tasks = [asyncio.create_task(again(episode, number)) for number, episode in enumerate(chosen)]
         return Summary(list(await asyncio.gather(*tasks)))
 
 

@@ -31,7 +31,9 @@ async def try_environments(served: EpisodeHost, check: Check) -> None:
         AuthoringError: an episode failed; the message has the last line of its traceback.
     """
     chosen = [
-        one for one in served.catalog.values() if check == "all" or (check == "formats" and is_of_format(one.cls))
+        published
+        for published in served.catalog.values()
+        if check == "all" or (check == "formats" and is_of_format(published.cls))
     ]
     if not chosen:
         return
@@ -50,7 +52,9 @@ async def try_environments(served: EpisodeHost, check: Check) -> None:
 async def _fault_of_episode(host: EpisodeHost, published: Published) -> str | None:
     """Play an episode, and return why it failed; None if it did not."""
     principal = Principal.open()
-    split = next((name for name, one in published.splits.items() if one.type != "test"), next(iter(published.splits)))
+    split = next(
+        (name for name, candidate in published.splits.items() if candidate.type != "test"), next(iter(published.splits))
+    )
     causes: list[BaseException | str] = []
     watching = user_code.watched_causes.set(causes)
     try:

@@ -225,13 +225,13 @@ class RunningMatch(Generic[EpisodeT]):
         """Yield the other episodes that must end now because one has, with their reasons and failures."""
         if self._failure is not None:
             reason, failure = EndReason.ENVIRONMENT_ERROR, self._failure
-        for other in self.episodes.values():
-            if other is episode or other.end_reason is not None:
+        for opponent in self.episodes.values():
+            if opponent is episode or opponent.end_reason is not None:
                 continue
             if reason in UNSCORED_ENDS:
-                yield other, reason, failure
-            elif not other.busy:
-                yield other, EndReason.COMPLETED, None
+                yield opponent, reason, failure
+            elif not opponent.busy:
+                yield opponent, EndReason.COMPLETED, None
         self._wake()
 
     def owed(self) -> Iterator[tuple[EpisodeT, tuple[RewardEntry, ...]]]:

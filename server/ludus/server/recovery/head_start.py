@@ -85,7 +85,7 @@ class HeadStart:
     async def run(self, journal: Journal) -> None:
         """Rebuild the episodes of another process, as far as it has written them."""
         loop = asyncio.get_running_loop()
-        last = float("inf")
+        previous_seconds = float("inf")
         self._deadline = loop.time() + HEAD_SECONDS
         for number in range(ROUNDS):
             began = loop.time()
@@ -101,9 +101,9 @@ class HeadStart:
             )
             seconds = loop.time() - began
             log.info("rebuilt %d episodes in %.0f ms before the journal is free", len(self._begun), 1e3 * seconds)
-            if seconds < SHORT_SECONDS or seconds > SHORTER * last or loop.time() > self._deadline:
+            if seconds < SHORT_SECONDS or seconds > SHORTER * previous_seconds or loop.time() > self._deadline:
                 return
-            last = seconds
+            previous_seconds = seconds
 
     def take(self, history: History) -> Begun | None:
         """Return an episode as far as it is rebuilt; None if its history has to be repeated from the beginning."""
@@ -125,9 +125,9 @@ class HeadStart:
     async def discard(self) -> None:
         """Tear down the episodes that were not taken."""
         begun, self._begun = self._begun, {}
-        for one in begun.values():
-            if one.episode.end_reason is None:
-                await self._tear_down(one.episode)
+        for entry in begun.values():
+            if entry.episode.end_reason is None:
+                await self._tear_down(entry.episode)
 
     async def _rebuild(self, history: History, turns: asyncio.Semaphore, *, spares: bool) -> None:
         """Bring an episode up to the last call that can be repeated now."""

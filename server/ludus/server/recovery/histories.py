@@ -48,38 +48,38 @@ class History:
 
     def calls(self) -> Sequence[StepRecord]:
         """Return the calls up to the last one that has an outcome, with their outcomes."""
-        known = [number for number, call in enumerate(self.asked, 1) if call.key in self.settled]
+        settled = [number for number, call in enumerate(self.asked, 1) if call.key in self.settled]
         order = {key: index for index, key in enumerate(self.settled)}
         return [
             record_of(call, self.settled.get(call.key), order.get(call.key, 0))
-            for call in self.asked[: max(known, default=0)]
+            for call in self.asked[: max(settled, default=0)]
         ]
 
     def settled_calls(self) -> int:
         """Return up to which call all have an outcome, and settled before all calls after it."""
-        found, open_keys = 0, set[str]()
+        last_settled, open_keys = 0, set[str]()
         for number, (call, key) in enumerate(zip(self.asked, self.settled, strict=False), 1):
             open_keys ^= {call.key}
             open_keys ^= {key}
             if not open_keys:
-                found = number
-        return found
+                last_settled = number
+        return last_settled
 
     def unsettled(self) -> Sequence[Asked]:
         """Return the calls that have no outcome."""
         return [call for call in self.asked if call.key not in self.settled]
 
 
-def record_of(asked: Asked, settled: Settled | None, order: int) -> StepRecord:
+def record_of(call: Asked, settled: Settled | None, order: int) -> StepRecord:
     """Return the record of a call in a journal.
 
     Args:
-        asked: the call.
+        call: the call.
         settled: its outcome, if it has one.
         order: its place among the calls that have an outcome.
     """
-    record = StepRecord(asked.step, asked.key, asked.tool, asked.arguments, asked.turn)
-    record.digest, record.refused, record.order = asked.digest, asked.refused, order
+    record = StepRecord(call.step, call.key, call.tool, call.arguments, call.turn)
+    record.digest, record.refused, record.order = call.digest, call.refused, order
     if settled is not None:
         record.logged, record.original_result = settled.entries, settled.original
         if isinstance(settled.outcome, StepResult):
@@ -105,16 +105,16 @@ class Histories:
 
     def add(self, stored: Iterable[Stored]) -> None:
         """Add entries, the oldest first."""
-        for one in stored:
-            entry = one.entry
+        for item in stored:
+            entry = item.entry
             if isinstance(entry, Reported | Tallied):
                 self.reports.append(entry)
             elif isinstance(entry, WorldVersioned | WorldDeleted):
                 self.worlds.append(entry)
             elif isinstance(entry, Started):
-                self.episodes[entry.episode] = History(entry, one.at, one.at)
+                self.episodes[entry.episode] = History(entry, item.at, item.at)
             elif (history := self.episodes.get(entry.episode)) is not None:
-                history.last = one.at
+                history.last = item.at
                 if isinstance(entry, Settled) and history.started.match is not None:
                     self._settled += 1
                     history.places[entry.key] = self._settled
@@ -132,10 +132,14 @@ class Histories:
                     del self.episodes[member.started.episode]
 
 
-def _is_asked_again(history: History, last: Asked, entry: Asked) -> bool:
+def _is_asked_again(history: History, previous: Asked, entry: Asked) -> bool:
     """Return whether a call without an outcome was given up when a later one was accepted: it takes its number."""
-    again = last.step >= entry.step if entry.tool is not None and last.tool is not None else last.key == entry.key
-    return again and last.key not in history.settled
+    again = (
+        previous.step >= entry.step
+        if entry.tool is not None and previous.tool is not None
+        else previous.key == entry.key
+    )
+    return again and previous.key not in history.settled
 
 
 def _add(history: History, entry: Entry) -> None:

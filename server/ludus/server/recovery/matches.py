@@ -50,7 +50,7 @@ async def rebuild_match(
         raise Departed("the journal does not hold all the seats of its match")
     for episode, history in seats:
         await set_up(episode, history)
-    calls = [(history.places[one.key], episode, one) for episode, history in seats for one in history.calls()]
+    calls = [(history.places[call.key], episode, call) for episode, history in seats for call in history.calls()]
     match.repeating = True
     try:
         for _, episode, past in sorted(calls, key=lambda call: call[0]):

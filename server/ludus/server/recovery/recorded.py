@@ -43,7 +43,7 @@ class Recorded:
     @property
     def steps(self) -> int:
         """The number of calls with an outcome, without the final message."""
-        return sum(1 for one in self.history.asked if one.tool is not None and one.key in self.history.settled)
+        return sum(1 for call in self.history.asked if call.tool is not None and call.key in self.history.settled)
 
     @property
     def reward(self) -> Reward:
@@ -86,10 +86,10 @@ def read_stored(path: Path, sizes: Counter[str] | None = None) -> Iterator[Store
         JournalUnusable: there is no such file, or it is no journal of this version, or a part of it cannot be read.
         OSError: it cannot be copied.
     """
-    found = Counter[str]() if sizes is None else sizes
+    counts = Counter[str]() if sizes is None else sizes
     for seq, at, batch in copied_rows(path):
         try:
-            yield from stored_in(batch, at, found)
+            yield from stored_in(batch, at, counts)
         except ValueError as error:
             raise unreadable(path, seq, error) from None
 
@@ -100,12 +100,12 @@ def find_recorded(episodes: Sequence[Recorded], prefix: str) -> Recorded:
     Raises:
         ValueError: there is none, or there are several.
     """
-    found = [episode for episode in episodes if episode.id == prefix] or [
+    matching = [episode for episode in episodes if episode.id == prefix] or [
         episode for episode in episodes if episode.id.startswith((prefix, f"e_{prefix}"))
     ]
-    if len(found) == 1:
-        return found[0]
-    if not found:
+    if len(matching) == 1:
+        return matching[0]
+    if not matching:
         raise ValueError(f"the journal has no episode {prefix!r}; without an episode, its {len(episodes)} are listed")
-    some = ", ".join(one.id for one in found[:3]) + (", …" if len(found) > 3 else "")
-    raise ValueError(f"{len(found)} episodes begin with {prefix!r} ({some}); give more characters")
+    some = ", ".join(episode.id for episode in matching[:3]) + (", …" if len(matching) > 3 else "")
+    raise ValueError(f"{len(matching)} episodes begin with {prefix!r} ({some}); give more characters")

@@ -64,7 +64,7 @@ Restored = tuple[str, str, bytes, tuple[Episode, ...]]
 
 
 @dataclass(slots=True)
-class Found:
+class EarlierEpisodes:
     """The episodes of an earlier process."""
 
     episodes: list[Episode] = field(default_factory=list)
@@ -80,8 +80,8 @@ class Found:
         scores: IdempotencyCache[ScoreGroupResult],
     ) -> None:  # fmt: skip
         """Restore the keys of starts, forks and group scores."""
-        for one in self.scored:
-            scores.restore(one.owner, one.key, one.digest, one.result)
+        for score in self.scored:
+            scores.restore(score.owner, score.key, score.digest, score.result)
         for owner, key, digest, group in self.starts:
             starts.restore(owner, key, digest, group)
         for owner, key, digest, (forked,) in self.forks:
@@ -137,25 +137,28 @@ class Recovery:
         self.head_start = HeadStart(self._build, self._advance, self._tear_down)
         self.counts = RecoveryCounts()
 
-    async def read(self, journal: Journal, kept_seconds: float) -> Found:
+    async def read(self, journal: Journal, kept_seconds: float) -> EarlierEpisodes:
         """Return what a journal holds, and drop from it what is no longer needed.
 
         Raises:
             AuthoringError: the journal cannot be read.
         """
+        # Before `stored`, which returns only what `peek` did not: without the check, entries would be missing or old.
         if not journal.keeps_what_was_peeked():
             await self.head_start.forget()
-        read = self.head_start.histories
+        journaled = self.head_start.histories
+        # A long journal is millions of objects that all stay; the collector would look at them again and again.
         with uncollected():
-            read.add(journal.stored())
-        read.forget_old(kept_seconds)
-        histories = read.episodes
-        found, groups, matches = (
-            Found(worlds=read.worlds),
+            journaled.add(journal.stored())
+        journaled.forget_old(kept_seconds)
+        histories = journaled.episodes
+        earlier, groups, matches = (
+            EarlierEpisodes(worlds=journaled.worlds),
             dict[str, list[Episode]](),
             dict[str, RunningMatch[Episode]](),
         )
-        self._worlds.restore(read.worlds)
+        # Before the episodes: `rejoin` finds their worlds there.
+        self._worlds.restore(journaled.worlds)
         for name, history in list(histories.items()):
             begun = self.head_start.take(history)
             episode = begun.episode if begun is not None else await self._build(history)
@@ -166,24 +169,28 @@ class Recovery:
             if history.started.world is not None:
                 self._worlds.rejoin(episode, history.started, running=history.ended is None)
             groups.setdefault(episode.group, []).append(episode)
-            found.scored += history.scored
+            earlier.scored += history.scored
             if not history.evicted:
-                found.episodes.append(episode)
+                earlier.episodes.append(episode)
             if episode.end_reason is None:
-                found.running[name] = history
+                earlier.running[name] = history
                 self._begun[name] = begun.calls if begun is not None else 0
         for members in groups.values():
             started = histories[members[0].id].started
             if len(members) == started.size:
                 restored = (started.owner, started.key, started.digest, tuple(members))
-                (found.forks if started.fork else found.starts).append(restored)
+                (earlier.forks if started.fork else earlier.starts).append(restored)
+        # What was not taken is torn down before episodes are set up again: both may need the same room for sandboxes.
         await self.head_start.discard()
-        journal.compact([*histories, *self._worlds], self._tasks.reports.restore(read.reports))
-        self._snapshots.keep_only([*found.running, *self._worlds])
-        self.counts.running += len(found.running)
-        if found.running:
-            log.info("rebuilding %d running episodes from the journal", len(found.running))
-        return found
+        # The worlds as well: their entries carry a world's id in place of an episode's.
+        journal.compact([*histories, *self._worlds], self._tasks.reports.restore(journaled.reports))
+        # After `compact`: a crash between the two leaves parts that nothing names, and never an entry without its
+        # parts.
+        self._snapshots.keep_only([*earlier.running, *self._worlds])
+        self.counts.running += len(earlier.running)
+        if earlier.running:
+            log.info("rebuilding %d running episodes from the journal", len(earlier.running))
+        return earlier
 
     async def revive(self, episode: Episode, history: History, journal: Journal, on_end: OnEnd) -> None:
         """Bring an episode to the state that it had, or end it, and let its requests go on."""
@@ -195,25 +202,31 @@ class Recovery:
                 failure = failure_of(episode, _REBUILT_IN_VAIN, str(error))
         self._go_on(episode, history, failure, journal, on_end)
 
-    def revivals(self, found: Found, journal: Journal, on_end: OnEnd) -> Iterator[Coroutine[Any, Any, None]]:
+    def revivals(
+        self, earlier: EarlierEpisodes, journal: Journal, on_end: OnEnd
+    ) -> Iterator[Coroutine[Any, Any, None]]:
         """Yield what revives each episode that had not ended, and each match as a whole."""
-        for episode in found.episodes:
+        for episode in earlier.episodes:
             if episode.end_reason is None and episode.match is None:
-                yield self.revive(episode, found.running[episode.id], journal, on_end)
-        for seats in by_match([episode for episode in found.episodes if episode.match is not None]):
-            yield self.revive_match([(seat, found.running[seat.id]) for seat in seats], journal, on_end)
+                yield self.revive(episode, earlier.running[episode.id], journal, on_end)
+        for seats in by_match([episode for episode in earlier.episodes if episode.match is not None]):
+            yield self.revive_match([(seat, earlier.running[seat.id]) for seat in seats], journal, on_end)
 
     async def revive_match(self, seats: Seats, journal: Journal, on_end: OnEnd) -> None:
         """Bring the seats of a match to the state that they had, or end all of them, as `revive` does for one."""
-        why: str | None = None
+        cause: str | None = None
         async with self._turns:
             try:
                 await rebuild_match(self._runner, seats, self._set_up)
             except (LudusError, Departed) as error:
-                why = str(error)
+                cause = str(error)
         for episode, history in seats:
             self._go_on(
-                episode, history, None if why is None else failure_of(episode, _REBUILT_IN_VAIN, why), journal, on_end
+                episode,
+                history,
+                None if cause is None else failure_of(episode, _REBUILT_IN_VAIN, cause),
+                journal,
+                on_end,
             )
 
     def _go_on(
@@ -227,6 +240,7 @@ class Recovery:
             episode.incident = failure.incident
         elif episode.end_reason is None:
             now = asyncio.get_running_loop().time()
+            # The wall clock says how long it had run; `max`, because that clock may have been set back meanwhile.
             episode.began, episode.used = now - max(0.0, history.last - history.began), now
         episode.go_on(journal)
 
@@ -268,31 +282,35 @@ class Recovery:
             upto: how many it is to have; None for all, and for the snapshots, too.
         """
         calls = history.calls()
-        snapshots = self._snapshots.wanted(episode.published)
+        snapshots = self._snapshots.enabled_for(episode.published)
         saved = self._snapshots.nearest(history.saved, len(calls) if upto is None else upto) if snapshots else None
         cls = episode.published.cls
+        # A head start has the other process still running the episode: the same effect would happen twice at once.
         if cls.outside_effects and upto is not None:
             raise Departed("its environment acts on the outside")
         if episode.instance is None:
             await self._set_up(episode, history)
+            # After the setup: any call after the snapshot would have to act again.
             if cls.outside_effects and (saved.step if saved is not None else 0) != len(calls):
                 raise Departed("its last step has no snapshot, and its environment acts on the outside")
             await rebuild(self._runner, self._snapshots, episode, calls[:upto], saved)
         else:
             await repeat(self._runner, episode, calls[begun:upto])
         if saved is not None and upto is None:
-            episode.saved = {step: one for step, one in history.saved.items() if step <= saved.step}
+            episode.saved = {step: snapshot for step, snapshot in history.saved.items() if step <= saved.step}
 
     async def _set_up(self, episode: Episode, history: History) -> None:
         started, cls = history.started, episode.published.cls
         if started.has_secrets:
             raise Departed("its start gave secrets, which no journal holds")
+        # The journal holds the version as text that can be encoded (`codec.encode`), so both sides go through it.
         if started.version != replace_surrogates(cls.version):
             raise Departed(f"it began in version {started.version} of its environment")
         if started.world is not None and (episode.stay is None or episode.stay.begins_with is None):
             raise Departed(f"version {started.world_version} of its world {started.world} is gone")
         if cls.durable == "none":
             raise Departed("its environment is not durable")
+        # The entry is written before such a call runs, so a call without an outcome may have acted or not.
         if cls.outside_effects and (unsettled := history.unsettled()):
             raise Departed(f"step {unsettled[0].step} may have run, and its environment acts on the outside")
         await self._setup.open(episode, started.tools)
@@ -304,21 +322,21 @@ class Recovery:
         await self._setup.tear_down(episode, self._runner.abandon(episode))
 
 
-def failure_of(episode: Episode, what: str, why: str) -> InfrastructureFailed:
+def failure_of(episode: Episode, event: str, cause: str) -> InfrastructureFailed:
     """Log why an episode ends unscored, and return the error for its clients.
 
     Args:
         episode: the episode.
-        what: what has happened to it, for both.
-        why: the cause, for the log.
+        event: what has happened to it, for both.
+        cause: the cause, for the log.
     """
     incident = new_incident()
     log.error(
-        "episode %s of environment %r %s: %s (incident %s)", episode.id, episode.published.name, what, why, incident,
+        "episode %s of environment %r %s: %s (incident %s)", episode.id, episode.published.name, event, cause, incident,
         extra={"incident": incident, "episode": episode.id},
     )  # fmt: skip
     return InfrastructureFailed(
-        f"episode {episode.id} {what}; it is unscored, and the server's log has the cause under incident {incident}",
+        f"episode {episode.id} {event}; it is unscored, and the server's log has the cause under incident {incident}",
         incident=incident,
         endReason=str(EndReason.INFRASTRUCTURE_ERROR),
         episode=episode.id,

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Self
 
-from ludus.protocol.episodes import EpisodeLimits, StepResult
+from ludus.protocol.episodes import StepResult
 from ludus.protocol.errors import EpisodeEnded, EpisodeFailed, LudusError, Unsupported
 from ludus.protocol.lifecycle import EndReason
 from ludus.sandbox import Sandboxes
@@ -89,7 +89,7 @@ class Reexecution:
         self._limits = ServerLimits()
         self._stack = AsyncExitStack()
         self._accepted = history.calls()
-        self.calls: Sequence[StepRecord] = sorted(self._accepted, key=lambda one: (one.outcome is None, one.order))
+        self.calls: Sequence[StepRecord] = sorted(self._accepted, key=lambda call: (call.outcome is None, call.order))
         """The recorded calls, in the order in which they are executed."""
         self.place = 0
         """How many of the recorded calls have been executed."""
@@ -125,7 +125,9 @@ class Reexecution:
             stack.push_async_callback(startup.aclose)
             await startup.open([self.published])
             await open_sandboxes(sandboxes, [self.published])
+            # Last, so that it runs first: the episode's teardown needs its sandboxes and threads.
             stack.push_async_callback(self._tear_down)
+            # Only now: if anything above fails, leaving the block frees what was made until then.
             self._stack = stack.pop_all()
         return self
 
@@ -145,9 +147,11 @@ class Reexecution:
         await self._tear_down()
         started = self.history.started
         index, task = await self._tasks.choose(self.published, started.split, started.task, None, started.seed)
+        # Without the limits of the wall clock: a person looks at the episode meanwhile.
+        limits = started.limits.model_copy(update={"seconds": None, "idle_seconds": None})
         episode = self._episode = Episode(
             started.episode, started.group, self.published, self.published.row(started.split, index, task), task,
-            started.seed, started.owner, _unhurried(started.limits), {}, asyncio.get_running_loop().time(),
+            started.seed, started.owner, limits, {}, asyncio.get_running_loop().time(),
         )  # fmt: skip
         episode.origin = started.origin
         self.place = self.branched = 0
@@ -174,6 +178,8 @@ class Reexecution:
         if episode.end_reason is not None:
             gone = (Departure("end", None, str(episode.end_reason)),) if past.outcome is not None else ()
             return Repeated(past, None, gone)
+        # Calls are accepted in the order of their numbers but run in the order in which they settled, so all up to this
+        # one are accepted now and wait in `_entered`.
         while past.key not in self._entered:
             due = next(self._due)
             if not _cannot_repeat(due):
@@ -183,18 +189,19 @@ class Reexecution:
         outcome = await _outcome_of(record)
         return Repeated(past, outcome, departures(past.outcome, outcome))
 
-    async def go_to(self, place: int) -> list[Repeated]:
+    async def go_to(self, index: int) -> list[Repeated]:
         """Bring the episode to the state after so many of its recorded calls; return those that were executed.
 
         Raises:
             IndexError: there are not so many.
             LudusError: the instance cannot be set up again.
         """
-        if not 0 <= place <= len(self.calls):
-            raise IndexError(place)
-        if self._episode is None or self.branched or place < self.place:
+        if not 0 <= index <= len(self.calls):
+            raise IndexError(index)
+        # There is no way back within an instance: state is not undone, it is made again.
+        if self._episode is None or self.branched or index < self.place:
             await self.begin()
-        return [await self.advance() for _ in range(place - self.place)]
+        return [await self.advance() for _ in range(index - self.place)]
 
     async def attempt(self, tool: str, arguments: dict[str, Any]) -> Outcome:
         """Make a call of one's own in the present state, on a branch that belongs to no recorded episode."""
@@ -230,9 +237,11 @@ class Reexecution:
 
     def attributes(self) -> dict[str, Any]:
         """Return the public attributes that the author's code has set on the instance; none after the end."""
-        given = {"task", "seed", "secrets", "sandboxes"}
-        found = vars(self._instance) if self._instance is not None else {}
-        return {name: value for name, value in found.items() if not name.startswith("_") and name not in given}
+        from_server = {"task", "seed", "secrets", "sandboxes"}
+        variables = vars(self._instance) if self._instance is not None else {}
+        return {
+            name: value for name, value in variables.items() if not name.startswith("_") and name not in from_server
+        }
 
     @property
     def _instance(self) -> Any:
@@ -246,7 +255,7 @@ class Reexecution:
     # ── ends ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _end(
-        self, episode: Episode, reason: EndReason, failure: EpisodeFailed | None, last: StepRecord | None = None
+        self, episode: Episode, reason: EndReason, failure: EpisodeFailed | None, ended_by: StepRecord | None = None
     ) -> None:
         episode.end(reason)
         self._runner.drain(episode)
@@ -261,7 +270,9 @@ class Reexecution:
 
 def departures(before: Outcome | None, now: Outcome) -> tuple[Departure, ...]:
     """Return what differs between two outcomes of a call; nothing if the first one is unknown."""
-    return tuple(Departure(NAMES.get(name, name), one, other) for name, one, other in differences(before, now))
+    return tuple(
+        Departure(NAMES.get(name, name), recorded, repeated) for name, recorded, repeated in differences(before, now)
+    )
 
 
 async def _outcome_of(record: StepRecord) -> Outcome:
@@ -276,11 +287,6 @@ def _cannot_repeat(past: StepRecord) -> bool:
     if isinstance(past.outcome, StepResult):
         return past.outcome.end_reason is EndReason.TIME_LIMIT
     return isinstance(past.outcome, EpisodeEnded)
-
-
-def _unhurried(limits: EpisodeLimits) -> EpisodeLimits:
-    """Return the limits of a recorded episode, without that of its wall clock: a person looks at it meanwhile."""
-    return limits.model_copy(update={"seconds": None, "idle_seconds": None})
 
 
 def _refuse(published: Published, history: History) -> None:

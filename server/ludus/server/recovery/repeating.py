@@ -37,14 +37,14 @@ class Departed(Exception):
     """An episode cannot be brought to the state that it had; the message says why.
 
     Args:
-        why: the reason.
+        cause: the reason.
         step: the number of the step that gave something else; None if it is not a step.
         before: what it gave before.
         now: what it gives now.
     """
 
-    def __init__(self, why: str, step: int | None = None, before: Any = None, now: Any = None) -> None:
-        super().__init__(why)
+    def __init__(self, cause: str, step: int | None = None, before: Any = None, now: Any = None) -> None:
+        super().__init__(cause)
         self.step = step
         self.before = before
         self.now = now
@@ -78,7 +78,7 @@ async def rebuild(
     """
     if saved is not None:
         await snapshots.restore(episode, saved)
-        for past in sorted(calls[: saved.step], key=lambda one: one.number):
+        for past in sorted(calls[: saved.step], key=lambda call: call.number):
             runner.install(episode, past, key_of(past))
         calls = calls[saved.step :]
     await repeat(runner, episode, calls, key_of)
@@ -111,22 +111,22 @@ async def repeat(runner: StepRunner, episode: Episode, calls: Sequence[StepRecor
         Departed: a call gave something else.
         LudusError: a call was not accepted.
     """
-    order = sorted(range(len(calls)), key=lambda place: (calls[place].outcome is None, calls[place].order))
+    order = sorted(range(len(calls)), key=lambda index: (calls[index].outcome is None, calls[index].order))
     entered: dict[int, StepRecord] = {}
     due = 0
     try:
-        for place in order:
-            while due <= place:
+        for index in order:
+            while due <= index:
                 entered[due] = runner.enter_again(episode, calls[due], key_of(calls[due]))
                 due += 1
-            record = entered.pop(place)
+            record = entered.pop(index)
             runner.queue(episode, record)
             try:
                 await record.wait()
             except LudusError as error:
                 log.debug("step %d of episode %s failed while it was repeated: %s", record.number, episode.id, error)
             assert record.outcome is not None
-            _compare(calls[place], record.outcome)
+            _compare(calls[index], record.outcome)
     except BaseException:
         runner.hold(episode, entered.values())
         raise

@@ -2,7 +2,7 @@
 
 How this works:
 
-* When a journal cannot be written for long, requests whose calls have run are refused (`journal_rows.py`). For their
+* When a journal cannot be written for long, requests whose calls have run are refused (`rows.py`). For their
   clients, these calls have not run, and may be made again. So they are undone: their entries are dropped before they
   are written, and a new instance of the environment gets the calls that are durable, as after a restart
   (`repeating.py`). Requests for the episode wait meanwhile, and are refused as long as the journal refuses.

@@ -72,7 +72,7 @@ class _Helper:
 
     def serve(self) -> None:
         """Serve until standard input ends."""
-        rest = b""
+        partial = b""
         while True:
             self._hand_out()
             busy = any(child.question is not None for child in self._children.values())
@@ -81,7 +81,7 @@ class _Helper:
                     if (child := self._children.get(key.fd)) is not None:
                         self._hear(child)
                 elif data := os.read(0, 1 << 16):
-                    *lines, rest = (rest + data).split(b"\n")
+                    *lines, partial = (partial + data).split(b"\n")
                     for line in lines:
                         self._receive(json.loads(line))
                 else:
@@ -97,7 +97,7 @@ class _Helper:
             self._queues[False].append(message)
             return
         for slow, queue in self._queues.items():
-            self._queues[slow] = deque(one for one in queue if one["id"] != message["cancel"])
+            self._queues[slow] = deque(queued for queued in queue if queued["id"] != message["cancel"])
         for child in list(self._children.values()):
             if child.question is not None and child.question["id"] == message["cancel"]:
                 self._end(child)
@@ -111,7 +111,7 @@ class _Helper:
                 self._ask(queue.popleft(), slow)
 
     def _ask(self, question: dict[str, Any], slow: bool) -> None:
-        child = next((one for one in self._children.values() if one.question is None), None) or self._begin()
+        child = next((idle for idle in self._children.values() if idle.question is None), None) or self._begin()
         seconds = question["seconds"] if slow else min(QUICK_SECONDS, question["seconds"])
         child.question, child.slow = question, slow
         child.asked += 1
@@ -122,17 +122,17 @@ class _Helper:
             pass  # it ended while it was idle; `_hear` handles this next
 
     def _begin(self) -> _Child:
-        ours, theirs = socket.socketpair()
+        own_end, child_end = socket.socketpair()
         pid = os.fork()
         if pid == 0:
             # If the parent's ends of the sockets stayed open here, the other children would not see the parent end.
-            for other in (ours, self._out, *(child.control for child in self._children.values())):
-                other.close()
+            for inherited in (own_end, self._out, *(child.control for child in self._children.values())):
+                inherited.close()
             os.close(0)
-            self._answer(theirs)
-        theirs.close()
-        child = self._children[ours.fileno()] = _Child(pid, ours)
-        self._selector.register(ours, selectors.EVENT_READ)
+            self._answer(child_end)
+        child_end.close()
+        child = self._children[own_end.fileno()] = _Child(pid, own_end)
+        self._selector.register(own_end, selectors.EVENT_READ)
         return child
 
     def _hear(self, child: _Child) -> None:
@@ -145,8 +145,8 @@ class _Helper:
             understood = child.said.startswith(READY_BYTE)
             blame = {"error": "what is expected cannot be compared with anything in time and memory"}
             self._give_up(child, {"gave_up": True} if understood else blame)
-        elif child.said.endswith(b"\n") and (said := child.said.removeprefix(READY_BYTE)):
-            self._reply(child, json.loads(said))
+        elif child.said.endswith(b"\n") and (line := child.said.removeprefix(READY_BYTE)):
+            self._reply(child, json.loads(line))
             if child.asked >= QUESTIONS:
                 self._end(child)
 

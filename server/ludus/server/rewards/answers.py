@@ -18,6 +18,9 @@ import re
 from itertools import pairwise
 from typing import Final
 
+__all__ = ["last_box"]
+
+
 READ: Final = 10_000
 """The most characters of a message that are read, from its end."""
 
@@ -42,8 +45,8 @@ def final_answer(message: str) -> str:
     Args:
         message: the policy's message; only its last 10,000 characters are read.
     """
-    stated = stated_answers(message)
-    return stated[-1] if stated else _bare(last_box(_end(message)))
+    answers = stated_answers(message)
+    return answers[-1] if answers else _bare(last_box(_end(message)))
 
 
 def stated_answers(message: str) -> list[str]:

@@ -10,6 +10,9 @@ from typing import Any, TypeAlias, TypeVar
 from ludus.protocol.content import text_of
 from ludus.protocol.episodes import Candidate
 
+__all__ = ["Selector", "answer_of", "resolve"]
+
+
 T = TypeVar("T")
 
 
@@ -106,12 +109,12 @@ def attempt_of(candidate: Candidate, task: Any) -> Attempt:
 
     The policy is `metadata["model"]`, if the client names it.
     """
-    said = [text_of(message.content) for message in candidate.messages if message.role == "assistant"]
-    asked = [text_of(message.content) for message in candidate.messages if message.role != "assistant"]
+    replies = [text_of(message.content) for message in candidate.messages if message.role == "assistant"]
+    requests = [text_of(message.content) for message in candidate.messages if message.role != "assistant"]
     policy = candidate.metadata.get("model")
     return Attempt(
-        answer=said[-1] if said else "",
+        answer=replies[-1] if replies else "",
         task=task,
-        prompt="\n".join(asked),
+        prompt="\n".join(requests),
         policy=policy if isinstance(policy, str) else None,
     )

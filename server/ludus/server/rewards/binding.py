@@ -14,6 +14,8 @@ from ludus.server.rewards.methods import MethodCheck, methods_of
 from ludus.server.rewards.nodes import Node, WeightedSum, snake_case
 from ludus.server.rewards.rubric import Rubric
 
+__all__ = ["Declared"]
+
 
 class GroupScorer(Protocol):
     """Scores attempts at one task against each other."""
@@ -58,7 +60,7 @@ def bind(cls: Any) -> Binding | None:
     if declared is None or isinstance(declared, Rubric):
         rubric = declared
     elif isinstance(declared, Node) or (
-        isinstance(declared, Sequence) and declared and all(isinstance(one, Node) for one in declared)
+        isinstance(declared, Sequence) and declared and all(isinstance(node, Node) for node in declared)
     ):
         rubric = Rubric(declared, name=name, version=cls.version)
     else:
@@ -74,8 +76,8 @@ def bind(cls: Any) -> Binding | None:
 def _joined(base: Rubric | None, methods: Sequence[MethodCheck], name: str, version: str) -> Rubric:
     nodes: list[Node] = [*((base.root,) if base is not None else ()), *methods]
     counts = 0.0 if all(node.weight == 0.0 for node in nodes) else 1.0
-    made = WeightedSum(tuple(nodes), weight=counts)
-    return Rubric(made, name=base.name if base else name, version=base.version if base else version)
+    joined = WeightedSum(tuple(nodes), weight=counts)
+    return Rubric(joined, name=base.name if base else name, version=base.version if base else version)
 
 
 @dataclass(frozen=True, slots=True)

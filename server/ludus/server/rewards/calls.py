@@ -18,37 +18,37 @@ log = logging.getLogger("ludus.server.rewards")
 def _matches(step: TakenStep, tool: str, arguments: Mapping[str, Any]) -> bool:
     if step.error is not None or step.tool != tool:
         return False
-    for name, wanted in arguments.items():
+    for name, expected in arguments.items():
         if name not in step.arguments:
             return False
-        given = step.arguments[name]
-        same = satisfies(wanted, given) if callable(wanted) else _equal(given, wanted)
-        if not same:
+        argument = step.arguments[name]
+        matches = satisfies(expected, argument) if callable(expected) else _equal(argument, expected)
+        if not matches:
             return False
     return True
 
 
-def satisfies(wanted: Callable[[Any], Any], given: object) -> bool:
+def satisfies(predicate: Callable[[Any], Any], argument: object) -> bool:
     """Return whether the author's function accepts a value made by the policy; a function that raises does not.
 
     If an error left the item unscored, a policy could cause that by a value that the function does not expect.
     """
     try:
-        return bool(wanted(given))
+        return bool(predicate(argument))
     except Exception as error:
-        log.warning("%r raised %s for a value of the policy's, which counts as no", wanted, type(error).__name__)
+        log.warning("%r raised %s for a value of the policy's, which counts as no", predicate, type(error).__name__)
         return False
 
 
-def _equal(given: object, wanted: object) -> bool:
+def _equal(argument: object, expected: object) -> bool:
     """Return whether two JSON values are equal: true is not 1."""
-    if isinstance(given, bool) or isinstance(wanted, bool):
-        return given is wanted
-    if isinstance(given, Mapping) and isinstance(wanted, Mapping):
-        return given.keys() == wanted.keys() and all(_equal(given[name], wanted[name]) for name in given)
-    if isinstance(given, (list, tuple)) and isinstance(wanted, (list, tuple)):
-        return len(given) == len(wanted) and all(map(_equal, given, wanted))
-    return given == wanted
+    if isinstance(argument, bool) or isinstance(expected, bool):
+        return argument is expected
+    if isinstance(argument, Mapping) and isinstance(expected, Mapping):
+        return argument.keys() == expected.keys() and all(_equal(argument[name], expected[name]) for name in argument)
+    if isinstance(argument, (list, tuple)) and isinstance(expected, (list, tuple)):
+        return len(argument) == len(expected) and all(map(_equal, argument, expected))
+    return argument == expected
 
 
 @dataclass(frozen=True)
@@ -109,14 +109,16 @@ class CallOrder(Check):
 
     def check(self, attempt: Attempt) -> Verdict:
         """Go through the steps once."""
-        done = 0
+        matched = 0
         steps: Iterator[TakenStep] = iter(attempt.steps)
         for call in self.calls:
             tool, arguments = (call, {}) if isinstance(call, str) else call
             if not any(_matches(step, tool, arguments) for step in steps):
-                return Verdict(done / len(self.calls), f"{tool} did not follow; {done}/{len(self.calls)} in order")
-            done += 1
-        return Verdict(1.0, f"all {done} in order")
+                return Verdict(
+                    matched / len(self.calls), f"{tool} did not follow; {matched}/{len(self.calls)} in order"
+                )
+            matched += 1
+        return Verdict(1.0, f"all {matched} in order")
 
 
 @dataclass(frozen=True)

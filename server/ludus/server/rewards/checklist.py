@@ -52,6 +52,9 @@ from ludus.server.rewards.structure import Fields, JsonSchema
 from ludus.server.rewards.text import Exact, NormalizedMatch, Numeric, Pattern
 from ludus.server.rewards.verdict import Verdict
 
+__all__ = ["ItemCheck", "load_checklist"]
+
+
 BUILT_IN: Final[Mapping[str, Callable[..., Check]]] = {
     "called": ToolCalled, "call_order": CallOrder, "efficiency": Efficiency, "exact": Exact, "fields": Fields,
     "json_schema": JsonSchema, "math_equal": MathEqual, "no_errors": NoErrors, "normalized": NormalizedMatch,
@@ -137,11 +140,11 @@ class ItemCheck(Check):
     async def _later(self, pending: Any) -> Verdict:
         return self._met(await pending)
 
-    def _met(self, found: Verdict) -> Verdict:
-        found.name = self.label
-        if found.value is not None:
-            found.value = 1.0 if found.value >= self.at_least else 0.0
-        return found
+    def _met(self, verdict: Verdict) -> Verdict:
+        verdict.name = self.label
+        if verdict.value is not None:
+            verdict.value = 1.0 if verdict.value >= self.at_least else 0.0
+        return verdict
 
 
 @dataclass(frozen=True)
@@ -151,13 +154,13 @@ class Checklist(Weighted):
     children: Sequence[ItemCheck] = field(default_factory=tuple)
 
     def _combine(self, outcomes: Sequence[Verdict]) -> Verdict:
-        whole = super()._combine(outcomes)
+        combined = super()._combine(outcomes)
         judged = [outcome.value for outcome in outcomes if outcome.value is not None]
-        said = f"{sum(value == 1.0 for value in judged)}/{len(judged)} met"
+        evidence = f"{sum(value == 1.0 for value in judged)}/{len(judged)} met"
         if missing := len(outcomes) - len(judged):
-            said += f", {missing} could not be judged"
-        whole.evidence = f"{said}; {whole.evidence}" if whole.evidence else said
-        return whole
+            evidence += f", {missing} could not be judged"
+        combined.evidence = f"{evidence}; {combined.evidence}" if combined.evidence else evidence
+        return combined
 
 
 def load_checklist(
@@ -174,7 +177,7 @@ def load_checklist(
         ChecklistError: the file has errors; the message lists each one with its line.
     """
     path = Path(path)
-    file, problems, made = _read(path, functions or {}, judge)
+    file, problems, checks = _read(path, functions or {}, judge)
     wrong = [problem for problem in problems if problem.severity == "error"]
     if file is not None and judge is None and not wrong:
         judged = [item.id for item in file.items if item.prompt is not None]
@@ -183,7 +186,7 @@ def load_checklist(
     if wrong or file is None:
         lines = "\n".join(f"{path}:{problem.line}: {problem.message}" for problem in wrong[:50])
         raise ChecklistError(f"the checklist {path} has {len(wrong)} errors:\n{lines}")
-    return Rubric(Checklist(children=tuple(made)), name=file.name, version=file.version)
+    return Rubric(Checklist(children=tuple(checks)), name=file.name, version=file.version)
 
 
 def lint_checklist(path: str | Path, *, functions: Mapping[str, Callable[..., Any]] | None = None) -> list[Problem]:
@@ -206,35 +209,35 @@ def _read(
     try:
         file = ChecklistFile.model_validate(located.value)
     except ValidationError as error:
-        problems = [_invalid(located, one) for one in error.errors(include_url=False)]
+        problems = [_invalid(located, problem) for problem in error.errors(include_url=False)]
     items = _valid_items(located)  # check these even if other items are malformed
     problems += _repeated(located, items)
-    made: list[ItemCheck] = []
+    checks: list[ItemCheck] = []
     for position, item in items:
         try:
             check = _check_of(item, functions, judge)
         except AuthoringError as error:
-            place = ("items", position, "check" if item.check is not None else "id")
-            problems.append(Problem(located.line(place), "error", error.message, item.id))
+            location = ("items", position, "check" if item.check is not None else "id")
+            problems.append(Problem(located.line(location), "error", error.message, item.id))
             continue
         at_least = item.at_least if item.at_least is not None else 0.5 if item.prompt is not None else 1.0
         if check is not None:
-            made.append(
+            checks.append(
                 ItemCheck(check, item.group, at_least, name=item.id, weight=item.weight, optional=item.optional)
             )
     if warn:
         problems += _doubtful(located, items)
-    return file, problems, made
+    return file, problems, checks
 
 
 def _valid_items(located: Located) -> list[tuple[int, Item]]:
     """Return the well-formed items, each with its position."""
     entries = located.value.get("items") if isinstance(located.value, dict) else None
-    found = []
+    valid = []
     for position, entry in enumerate(entries if isinstance(entries, list) else ()):
         with suppress(ValidationError):
-            found.append((position, Item.model_validate(entry)))
-    return found
+            valid.append((position, Item.model_validate(entry)))
+    return valid
 
 
 def _locate(path: Path) -> Located:
@@ -250,18 +253,18 @@ def _locate(path: Path) -> Located:
 
 
 def _invalid(located: Located, error: Any) -> Problem:
-    place: Place = error["loc"]
+    path: Place = error["loc"]
     message = describe_invalid(error)
     item = None
-    if len(place) > 1 and place[0] == "items" and isinstance(place[1], int):
-        entry = located.value["items"][place[1]]
+    if len(path) > 1 and path[0] == "items" and isinstance(path[1], int):
+        entry = located.value["items"][path[1]]
         item = entry.get("id") if isinstance(entry, dict) and isinstance(entry.get("id"), str) else None
     if error["type"] == "extra_forbidden":
-        first, last = next(iter(place), ""), next(reversed(place), "")
-        known = Item.model_fields if first == "items" else ChecklistFile.model_fields
-        message = f"there is no such field{did_you_mean(str(last), known)}"
-    where = ".".join(str(part) for part in place)
-    return Problem(located.line(place), "error", f"{where}: {message}" if where else message, item)
+        section, field_name = next(iter(path), ""), next(reversed(path), "")
+        fields = Item.model_fields if section == "items" else ChecklistFile.model_fields
+        message = f"there is no such field{did_you_mean(str(field_name), fields)}"
+    path_text = ".".join(str(part) for part in path)
+    return Problem(located.line(path), "error", f"{path_text}: {message}" if path_text else message, item)
 
 
 def _repeated(located: Located, items: Sequence[tuple[int, Item]]) -> list[Problem]:
@@ -281,14 +284,14 @@ def _doubtful(located: Located, items: Sequence[tuple[int, Item]]) -> list[Probl
     for position, item in items:
         line = located.line(("items", position))
         if item.prompt is None and item.optional:
-            said = "a deterministic item that is optional leaves the count whenever its function raises"
-            problems.append(Problem(line, "warning", said, item.id))
+            doubt = "a deterministic item that is optional leaves the count whenever its function raises"
+            problems.append(Problem(line, "warning", doubt, item.id))
         if item.prompt is not None:
             plain = " ".join(item.prompt.casefold().split())[:500]
             near = difflib.get_close_matches(plain, prompts, n=1, cutoff=_ALIKE) if len(prompts) < 500 else []
             if near:
-                said = f"its prompt is nearly that of {prompts[near[0]]!r}, so one thing would count twice"
-                problems.append(Problem(line, "warning", said, item.id))
+                doubt = f"its prompt is nearly that of {prompts[near[0]]!r}, so one thing would count twice"
+                problems.append(Problem(line, "warning", doubt, item.id))
             prompts.setdefault(plain, item.id)
     return problems
 
@@ -325,18 +328,18 @@ def _function(name: str, functions: Mapping[str, Callable[..., Any]]) -> Callabl
         return functions[name]
     module, colon, attribute = name.partition(":")
     if not colon:
-        known = sorted([*BUILT_IN, *functions])
-        hint = did_you_mean(name, known) or f"; there are {', '.join(known)}."
+        names = sorted([*BUILT_IN, *functions])
+        hint = did_you_mean(name, names) or f"; there are {', '.join(names)}."
         raise AuthoringError(f"there is no check {name!r}{hint} A function of yours is named as module:function")
     try:
-        found: Any = importlib.import_module(module)
+        target: Any = importlib.import_module(module)
     except Exception as error:
         raise AuthoringError(f"importing {module!r} failed: {type(error).__name__}: {error}") from None
     for part in attribute.split("."):
-        if not hasattr(found, part):
-            raise AuthoringError(f"{module} has no {attribute!r}{did_you_mean(part, dir(found))}")
-        found = getattr(found, part)
-    if not callable(found):
-        raise AuthoringError(f"{name} is no function but {type(found).__name__}")
-    function: Callable[..., Any] = found
+        if not hasattr(target, part):
+            raise AuthoringError(f"{module} has no {attribute!r}{did_you_mean(part, dir(target))}")
+        target = getattr(target, part)
+    if not callable(target):
+        raise AuthoringError(f"{name} is no function but {type(target).__name__}")
+    function: Callable[..., Any] = target
     return function

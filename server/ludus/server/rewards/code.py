@@ -81,8 +81,8 @@ class _InBox(Check):
         if self.box is None:
             async with (self.fresh_box or verifier_of)(attempt) as box:
                 return await self._judge(attempt, box)
-        found: Any = self.box(attempt)
-        return await self._judge(attempt, await found if hasattr(found, "__await__") else found)
+        outcome: Any = self.box(attempt)
+        return await self._judge(attempt, await outcome if hasattr(outcome, "__await__") else outcome)
 
     async def _judge(self, attempt: Attempt, box: Box) -> Verdict:
         try:
@@ -98,14 +98,14 @@ class _InBox(Check):
         weights = math.fsum(test.weight for test, _ in results)
         earned = math.fsum(test.weight for test, problem in results if not problem)
         passed = sum(not problem for _, problem in results)
-        said = [f"{passed}/{len(results)} tests passed"]
-        said += [problem for test, problem in results if problem and not test.hidden][:3]
+        evidence = [f"{passed}/{len(results)} tests passed"]
+        evidence += [problem for test, problem in results if problem and not test.hidden][:3]
         if hidden := sum(bool(problem) and test.hidden for test, problem in results):
-            said.append(f"{hidden} hidden {'test' if hidden == 1 else 'tests'} failed")
+            evidence.append(f"{hidden} hidden {'test' if hidden == 1 else 'tests'} failed")
         value = earned / weights if weights else 0.0
         if self.all_or_nothing:
             value = float(passed == len(results))
-        return Verdict(value, "; ".join(said))
+        return Verdict(value, "; ".join(evidence))
 
 
 @dataclass(frozen=True)
@@ -143,24 +143,24 @@ class ProgramTests(_InBox):
         await box.write(self.path, source.encode("utf-8", "replace"))
         results: list[tuple[ProgramTest | FunctionTest, str]] = []
         spent = 0.0
-        for test in sorted(tests, key=lambda one: one.hidden):
-            given = f"for {short(test.stdin)}"
+        for test in sorted(tests, key=lambda test: test.hidden):
+            context = f"for {short(test.stdin)}"
             if spent >= self.seconds:
-                results.append((test, f"{given} it was not run: the runs before took {spent:.0f} s"))
+                results.append((test, f"{context} it was not run: the runs before took {spent:.0f} s"))
                 continue
             ran = await box.run(self.argv, stdin=test.stdin.encode("utf-8", "replace"))
             spent += ran.seconds
-            results.append((test, self._problem(test, ran, given)))
+            results.append((test, self._problem(test, ran, context)))
         return self._tally(results)
 
-    def _problem(self, test: ProgramTest, ran: Ran, given: str) -> str:
+    def _problem(self, test: ProgramTest, ran: Ran, context: str) -> str:
         if ran.limit is not None:
-            return f"{given} it reached its limit on {ran.limit}"
+            return f"{context} it reached its limit on {ran.limit}"
         if ran.exit_code != 0:
-            return f"{given} it ended with {ran.exit_code}: {short(last_line(ran.stderr))}"
+            return f"{context} it ended with {ran.exit_code}: {short(last_line(ran.stderr))}"
         printed = ran.stdout.decode("utf-8", "replace")
         if not outputs_equal(printed, test.stdout, self.compare, relative=self.relative):
-            return f"{given} it printed {short(printed)} instead of {short(test.stdout)}"
+            return f"{context} it printed {short(printed)} instead of {short(test.stdout)}"
         return ""
 
 
@@ -207,7 +207,7 @@ class FunctionTests(_InBox):
             if len(source) > CODE_CHARS or not source.strip():
                 return Verdict(0.0, f"the program has {len(source)} characters")
             await box.write(self.path, source.encode("utf-8", "replace"))
-        ordered = sorted(tests, key=lambda one: one.hidden)
+        ordered = sorted(tests, key=lambda test: test.hidden)
         results = await call_function(
             box, self.path, self.function, [test.arguments for test in ordered],
             python=self.python, seconds=self.seconds, owner=self.owner, prelude=self.prelude,

@@ -109,8 +109,8 @@ def _lines(text: str) -> list[str]:
 
 def _words_equal(words: Sequence[str], expected: Sequence[str], relative: float, absolute: float) -> bool:
     return len(words) == len(expected) and all(
-        word == other or _numbers_equal(word, other, relative, absolute)
-        for word, other in zip(words, expected, strict=True)
+        word == expected_word or _numbers_equal(word, expected_word, relative, absolute)
+        for word, expected_word in zip(words, expected, strict=True)
     )
 
 

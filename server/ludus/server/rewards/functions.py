@@ -115,15 +115,15 @@ def values_equal(found: Any, expected: Any, *, relative: float = 1e-9, exact_typ
         relative: tolerance of floats.
         exact_types: False lets 1 equal 1.0.
     """
-    kinds = (type(found), type(expected))
-    if kinds == (float, float):
+    types = (type(found), type(expected))
+    if types == (float, float):
         return math.isfinite(found) and math.isfinite(expected) and close(found, expected, relative)
-    if set(kinds) <= {list, tuple}:
+    if set(types) <= {list, tuple}:
         return len(found) == len(expected) and all(
-            values_equal(one, other, relative=relative, exact_types=exact_types)
-            for one, other in zip(found, expected, strict=True)
+            values_equal(actual, reference, relative=relative, exact_types=exact_types)
+            for actual, reference in zip(found, expected, strict=True)
         )
-    if kinds == (dict, dict):
+    if types == (dict, dict):
         return (
             all(type(key) is str for key in (*found, *expected))
             and found.keys() == expected.keys()
@@ -131,17 +131,17 @@ def values_equal(found: Any, expected: Any, *, relative: float = 1e-9, exact_typ
                 values_equal(found[key], expected[key], relative=relative, exact_types=exact_types) for key in expected
             )
         )
-    if not exact_types and set(kinds) == {int, float}:
+    if not exact_types and set(types) == {int, float}:
         return close(found, expected, relative)
-    return kinds[0] is kinds[1] and kinds[0] in (str, int, bool, type(None)) and bool(found == expected)
+    return types[0] is types[1] and types[0] in (str, int, bool, type(None)) and bool(found == expected)
 
 
 def _json_ready(arguments: Sequence[Any]) -> list[Any]:
     try:
-        made: list[Any] = json.loads(json.dumps(list(arguments), allow_nan=False))
+        parsed: list[Any] = json.loads(json.dumps(list(arguments), allow_nan=False))
     except (TypeError, ValueError, RecursionError) as error:
         raise AuthoringError(f"the arguments {short(repr(arguments))} are not JSON-ready: {error}") from None
-    return made
+    return parsed
 
 
 def _read_result(ran: Ran, token: str) -> CallResult:
@@ -152,12 +152,12 @@ def _read_result(ran: Ran, token: str) -> CallResult:
         ending = f"the call reached its limit on {ran.limit}" if ran.limit else f"it ended with {ran.exit_code}"
         return CallResult(error=f"no result; {ending}: {last_line(ran.stderr)}")
     try:
-        said = read_json_value(line.removeprefix(prefix).decode())
+        value = read_json_value(line.removeprefix(prefix).decode())
     except ValueError as error:
         return CallResult(error=f"the result is not JSON: {error}")
-    if type(said) is dict and set(said) == {"value"}:
-        return CallResult(value=said["value"])
-    reason = said.get("error") if type(said) is dict else None
+    if type(value) is dict and set(value) == {"value"}:
+        return CallResult(value=value["value"])
+    reason = value.get("error") if type(value) is dict else None
     return CallResult(error=str(reason)[:300] if reason else "no result")
 
 

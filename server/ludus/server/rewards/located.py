@@ -36,11 +36,11 @@ class Located:
     value: Any
     lines: Mapping[Place, int]
 
-    def line(self, place: Place) -> int:
+    def line(self, path: Place) -> int:
         """Return the line of a part, or of the nearest known part around it."""
-        while place and place not in self.lines:
-            place = place[:-1]
-        return self.lines.get(place, 1)
+        while path and path not in self.lines:
+            path = path[:-1]
+        return self.lines.get(path, 1)
 
 
 def locate_json(text: str) -> Located:
@@ -66,8 +66,8 @@ def locate_toml(text: str) -> Located:
     try:
         value = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        found = _AT_LINE.search(str(error))
-        line = int(found[1]) if found and found[1] else text.rstrip().count("\n") + 1
+        match = _AT_LINE.search(str(error))
+        line = int(match[1]) if match and match[1] else text.rstrip().count("\n") + 1
         raise SyntaxProblem(line, _AT_LINE.sub("", str(error))) from None
     except RecursionError:
         raise SyntaxProblem(1, "it is nested too deeply") from None
@@ -94,20 +94,20 @@ class _Json:
         return SyntaxProblem(self.line(), message)
 
     def space(self) -> None:
-        found = _SPACE.match(self.text, self.at)
-        assert found is not None
-        self.at = found.end()
+        match = _SPACE.match(self.text, self.at)
+        assert match is not None
+        self.at = match.end()
 
-    def value(self, place: Place, depth: int) -> Any:
+    def value(self, path: Place, depth: int) -> Any:
         self.space()
-        self.lines[place] = self.line()
+        self.lines[path] = self.line()
         if depth > _DEPTH:
             raise self.problem("it is nested too deeply")
         char = self.text[self.at : self.at + 1]
         if char == "{":
-            return self._object(place, depth)
+            return self._object(path, depth)
         if char == "[":
-            return self._array(place, depth)
+            return self._array(path, depth)
         if char == '"':
             return self._string()
         for word, value in _WORDS.items():
@@ -124,32 +124,32 @@ class _Json:
         self.at = number.end()
         return value
 
-    def _object(self, place: Place, depth: int) -> dict[str, Any]:
-        made: dict[str, Any] = {}
+    def _object(self, path: Place, depth: int) -> dict[str, Any]:
+        fields: dict[str, Any] = {}
         self.at += 1
         while not self._take("}"):
-            if made:
+            if fields:
                 self._expect(",")
             self.space()
             if self.text[self.at : self.at + 1] != '"':
                 raise self.problem("a key in double quotes is expected")
             key = self._string()
-            if key in made:
+            if key in fields:
                 raise self.problem(f"the key {key!r} stands here a second time")
             line = self.line()
             self._expect(":")
-            made[key] = self.value((*place, key), depth + 1)
-            self.lines[*place, key] = line
-        return made
+            fields[key] = self.value((*path, key), depth + 1)
+            self.lines[*path, key] = line
+        return fields
 
-    def _array(self, place: Place, depth: int) -> list[Any]:
-        made: list[Any] = []
+    def _array(self, path: Place, depth: int) -> list[Any]:
+        elements: list[Any] = []
         self.at += 1
         while not self._take("]"):
-            if made:
+            if elements:
                 self._expect(",")
-            made.append(self.value((*place, len(made)), depth + 1))
-        return made
+            elements.append(self.value((*path, len(elements)), depth + 1))
+        return elements
 
     def _string(self) -> str:
         try:
@@ -187,15 +187,15 @@ def _toml_lines(text: str) -> dict[Place, int]:
 
 
 def _toml_table(name: str, counts: dict[Place, int], *, array: bool) -> Place:
-    place: Place = ()
+    path: Place = ()
     parts = [part.strip().strip("\"'") for part in name.split(".")]
     for position, part in enumerate(parts):
-        place = (*place, part)
+        path = (*path, part)
         if array and position == len(parts) - 1:
-            counts[place] = counts.get(place, -1) + 1
-        if place in counts:
-            place = (*place, counts[place])
-    return place
+            counts[path] = counts.get(path, -1) + 1
+        if path in counts:
+            path = (*path, counts[path])
+    return path
 
 
 def _open_string(line: str, inside: str) -> str:

@@ -78,7 +78,9 @@ def _equal(gold: Form, answer: Form) -> bool:
         return (gold.unit == answer.unit or "" in (gold.unit, answer.unit)) and _equal_parts(gold.parts, answer.parts)
     if isinstance(gold, Inequality) and isinstance(answer, Inequality):
         flipped = Inequality(answer.sides[::-1], tuple(_FLIPPED[sign] for sign in answer.signs[::-1]))
-        return any(gold.signs == one.signs and _equal_parts(gold.sides, one.sides) for one in (answer, flipped))
+        return any(
+            gold.signs == variant.signs and _equal_parts(gold.sides, variant.sides) for variant in (answer, flipped)
+        )
     if isinstance(gold, Congruence) and isinstance(answer, Congruence):
         return equal(gold.left, answer.left) and equal(gold.modulus, answer.modulus) and _is_multiple(gold, answer)
     return _text_of(gold) == _text_of(answer) != ""
@@ -115,23 +117,23 @@ def _equal_choices(gold: Form, answer: Form) -> bool:
 def _equal_lists(gold: Form, answer: Form) -> bool:
     if isinstance(gold, Ordered) or isinstance(answer, Ordered):
         return False
-    wanted, left = (_distinct(form.parts if isinstance(form, Several) else (form,)) for form in (gold, answer))
-    if len(wanted) != len(left):
+    expected, unmatched = (_distinct(form.parts if isinstance(form, Several) else (form,)) for form in (gold, answer))
+    if len(expected) != len(unmatched):
         return False
-    for part in wanted:
-        same = next((other for other in left if _equal_items(part, other)), None)
-        if same is None:
+    for part in expected:
+        match = next((candidate for candidate in unmatched if _equal_items(part, candidate)), None)
+        if match is None:
             return False
-        left.remove(same)
+        unmatched.remove(match)
     return True
 
 
 def _distinct(parts: Sequence[Form]) -> list[Form]:
-    kept: list[Form] = []
+    distinct: list[Form] = []
     for part in parts:
-        if not any(type(part) is type(other) and equal(part, other) for other in kept):
-            kept.append(part)
-    return kept
+        if not any(type(part) is type(earlier) and equal(part, earlier) for earlier in distinct):
+            distinct.append(part)
+    return distinct
 
 
 def _equal_items(gold: Form, answer: Form) -> bool:
@@ -195,17 +197,22 @@ def _same_solutions(gold: Equation, answer: Equation) -> bool:
     differences = []
     for sides in ((gold.left, gold.right), (answer.left, answer.right)):
         differences.append(_difference(*sides))
-    first, second = differences
-    if first is None or second is None or not first.free_symbols or first.free_symbols != second.free_symbols:
+    gold_difference, answer_difference = differences
+    if (
+        gold_difference is None
+        or answer_difference is None
+        or not gold_difference.free_symbols
+        or gold_difference.free_symbols != answer_difference.free_symbols
+    ):
         return False
     ratios = []
-    for point in points_for(first.free_symbols):
-        values = [value_at(one, point) for one in (first, second)]
+    for point in points_for(gold_difference.free_symbols):
+        values = [value_at(difference, point) for difference in (gold_difference, answer_difference)]
         if all(value is not None and abs(complex(value)) > 1e-12 for value in values):
             ratios.append(complex(values[0] / values[1]))
     if ratios and all(abs(ratio - ratios[0]) <= 1e-12 * abs(ratios[0]) for ratio in ratios):
         return True
-    return _is_same_graph(gold, second)
+    return _is_same_graph(gold, answer_difference)
 
 
 def _difference(left: Form, right: Form) -> Any:
@@ -235,14 +242,17 @@ def _is_same_graph(gold: Equation, other: Any) -> bool:
 
 
 def _equal_values(gold: Value, answer: Value) -> bool:
-    first, second = expression(gold.latex), expression(answer.latex)
+    gold_expression, answer_expression = expression(gold.latex), expression(answer.latex)
     units = {gold.unit, answer.unit}
     if len(units) == 1 or "" not in units:
-        return len(units) == 1 and _same(gold, answer, first, second)
+        return len(units) == 1 and _same(gold, answer, gold_expression, answer_expression)
     if "%" in units:  # 25% is 0.25, and the answer 25 to a question for a percentage
-        parts = [value / (100 if form.unit == "%" else 1) for form, value in ((gold, first), (answer, second))]
-        return equal_expressions(*parts) or equal_expressions(first, second)
-    return _same(gold, answer, first, second)
+        parts = [
+            value / (100 if form.unit == "%" else 1)
+            for form, value in ((gold, gold_expression), (answer, answer_expression))
+        ]
+        return equal_expressions(*parts) or equal_expressions(gold_expression, answer_expression)
+    return _same(gold, answer, gold_expression, answer_expression)
 
 
 def _same(gold: Value, answer: Value, first: Any, second: Any) -> bool:
@@ -265,17 +275,17 @@ def _is_multiple(gold: Congruence, answer: Congruence) -> bool:
 
 
 def _equal_sets(gold: Form, answer: Form) -> bool:
-    first, second = as_reals(gold), as_reals(answer)
-    if first is None or second is None or len({first.variable, second.variable} - {""}) > 1:
+    gold_reals, answer_reals = as_reals(gold), as_reals(answer)
+    if gold_reals is None or answer_reals is None or len({gold_reals.variable, answer_reals.variable} - {""}) > 1:
         return False
-    intervals = [[_interval(interval) for interval in form.intervals] for form in (first, second)]
+    intervals = [[_interval(interval) for interval in form.intervals] for form in (gold_reals, answer_reals)]
     if None not in intervals[0] + intervals[1]:
         return bool(sympy.Union(*intervals[0]) == sympy.Union(*intervals[1]))
     # Ends with variables, as in `[k\pi, k\pi + 1]`, have no order.
-    brackets = [[interval.brackets for interval in form.intervals] for form in (first, second)]
+    brackets = [[interval.brackets for interval in form.intervals] for form in (gold_reals, answer_reals)]
     return brackets[0] == brackets[1] and all(
-        _equal_parts(interval.parts, interval.parts)
-        for interval, interval in zip(first.intervals, second.intervals, strict=True)
+        _equal_parts(gold_interval.parts, interval.parts)
+        for gold_interval, interval in zip(gold_reals.intervals, answer_reals.intervals, strict=True)
     )
 
 

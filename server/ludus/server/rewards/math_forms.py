@@ -257,8 +257,8 @@ def _read_words(text: str) -> Form | None:
     choice = _CHOICE.fullmatch(text) if len(_split(text, _LIST)) == 1 else None
     if choice is None:
         return None
-    letter, rest = choice[1] or choice[2] or choice[3], choice[4].strip()
-    return Choice(letter.casefold(), _read(rest)) if rest else Words(letter.casefold())
+    letter, content = choice[1] or choice[2] or choice[3], choice[4].strip()
+    return Choice(letter.casefold(), _read(content)) if content else Words(letter.casefold())
 
 
 def plain_words(text: str) -> str:
@@ -276,10 +276,10 @@ def _split(text: str, separator: str) -> list[str]:
     while at < len(text):
         command = re.compile(r"\\text\s*\{[^{}]*\}|\\[a-zA-Z]+|.", re.DOTALL).match(text, at)
         token = command[0] if command else text[at]
-        found = pattern.match(text, at) if depth == 0 else None
-        if found is not None and (token[0] != "\\" or found[0][0] == "\\"):
+        match = pattern.match(text, at) if depth == 0 else None
+        if match is not None and (token[0] != "\\" or match[0][0] == "\\"):
             parts.append(text[start:at])
-            start = at = found.end()
+            start = at = match.end()
             continue
         if token in ("(", "[", "{", r"\lbrace", r"\langle", r"\lfloor", r"\lceil", r"\begin"):
             depth += 1
@@ -356,24 +356,24 @@ def _read_equation(text: str) -> Form | None:
     sides = _split(text, _EQUALS)
     if len(sides) < 2 or len(_split(text, _LIST)) > 1:
         return None
-    left = _read_left(sides[0])
-    if len(sides) > 2 and not quantity_of(left) and not is_number(left):
+    left_side = _read_left(sides[0])
+    if len(sides) > 2 and not quantity_of(left_side) and not is_number(left_side):
         try:
             return Ordered(tuple(Equation(_read_side(a), _read_side(b)) for a, b in itertools.pairwise(sides)), "==")
         except Unreadable:  # a side that is no expression, such as a sum with dots
             pass
-    return Equation(left, _read_side(sides[-1]))
+    return Equation(left_side, _read_side(sides[-1]))
 
 
 def _read_left(text: str) -> Form:
     """Read the left side of an equation, which may be no expression, such as `A \\cap B` or a limit."""
-    left = Value(text.strip())
-    if quantity_of(left):
-        return left
+    value = Value(text.strip())
+    if quantity_of(value):
+        return value
     try:
         return _read_side(text)
     except Unreadable:
-        return left
+        return value
 
 
 def _read_side(text: str) -> Form:
@@ -414,10 +414,10 @@ def _read_reals(text: str) -> Reals | None:
         inner = _read_reals(element[2]) or as_reals(_read_brackets(element[2]))
         return None if inner is None else Reals(inner.intervals, element[1])
     if len(parts := _split(text, r"\\(?:setminus|backslash)(?![a-z])")) == 2:
-        whole, holes = as_reals(_read(parts[0])), _read(parts[1])
-        if whole is None or len(whole.intervals) != 1:
+        reals, holes = as_reals(_read(parts[0])), _read(parts[1])
+        if reals is None or len(reals.intervals) != 1:
             return None
-        return Reals(_without(whole.intervals[0], holes.parts if isinstance(holes, Several) else (holes,)))
+        return Reals(_without(reals.intervals[0], holes.parts if isinstance(holes, Several) else (holes,)))
     if len(parts := _split(text, r"\\cup(?![a-z])")) > 1:
         return _union([as_reals(_read_brackets(part.strip())) for part in parts])
     if RELATION.search(text) is None or re.search(r"\\(?:begin|langle)", text):
@@ -428,10 +428,10 @@ def _read_reals(text: str) -> Reals | None:
 
 
 def _union(sets: Sequence[Reals | None]) -> Reals | None:
-    found = [set_ for set_ in sets if set_ is not None]
-    if len(found) < len(sets):
+    present = [set_ for set_ in sets if set_ is not None]
+    if len(present) < len(sets):
         return None
-    return Reals(tuple(interval for one in found for interval in one.intervals), found[0].variable)
+    return Reals(tuple(interval for set_ in present for interval in set_.intervals), present[0].variable)
 
 
 def _read_point(text: str) -> Reals | None:
@@ -493,9 +493,9 @@ def _without(interval: Ordered, holes: Sequence[Form]) -> tuple[Ordered, ...]:
 
     parts = [interval]
     for hole in sorted(holes, key=size):
-        last = parts.pop()
-        parts.append(Ordered((last.parts[0], hole), f"{last.brackets[0]})"))
-        parts.append(Ordered((hole, last.parts[1]), f"({last.brackets[1]}"))
+        last_part = parts.pop()
+        parts.append(Ordered((last_part.parts[0], hole), f"{last_part.brackets[0]})"))
+        parts.append(Ordered((hole, last_part.parts[1]), f"({last_part.brackets[1]}"))
     return tuple(parts)
 
 
@@ -525,8 +525,8 @@ def _read_value(text: str) -> Form:
     return _expression_with_unit(text)
 
 
-def _signed(signs: Mapping[str, str], found: re.Match[str]) -> str:
-    return signs[found[0]]
+def _signed(signs: Mapping[str, str], match: re.Match[str]) -> str:
+    return signs[match[0]]
 
 
 def _expression_with_unit(text: str) -> Value:

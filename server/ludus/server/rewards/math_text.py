@@ -87,8 +87,8 @@ _LATEX: Final = (
 def normalize(text: str) -> str:
     """Return a mathematical text in one normal form of LaTeX."""
     text = _VULGAR.sub(_vulgar, text)
-    text = re.sub(r"[⁰¹²³⁴-⁹⁺⁻⁽⁾ⁿⁱˣ]+", lambda found: f"^{{{found[0].translate(_RAISED)}}}", text)
-    text = re.sub(r"[₀-₎ₙₖₐₓ]+", lambda found: f"_{{{found[0].translate(_LOWERED)}}}", text)
+    text = re.sub(r"[⁰¹²³⁴-⁹⁺⁻⁽⁾ⁿⁱˣ]+", lambda match: f"^{{{match[0].translate(_RAISED)}}}", text)
+    text = re.sub(r"[₀-₎ₙₖₐₓ]+", lambda match: f"_{{{match[0].translate(_LOWERED)}}}", text)
     text = text.translate(_CHARACTERS)
     text = powers(text).replace("**", " ")
     text = re.sub(r"^\s*#{1,6}\s+", "", text)
@@ -97,7 +97,7 @@ def normalize(text: str) -> str:
     for written, normal in _LATEX:
         text = written.sub(normal, text)
     text = _SPACED.sub(" ", text)
-    text = re.sub(r"\\\{|\\\}", lambda found: r"\lbrace " if found[0] == r"\{" else r"\rbrace ", text)
+    text = re.sub(r"\\\{|\\\}", lambda match: r"\lbrace " if match[0] == r"\{" else r"\rbrace ", text)
     text = _fractions(_roots(text))
     text = _named(text).replace(r"\infinity ", r"\infty ")
     text = re.sub(r"_\s*(\w)(?!\w*\})", r"_{\1}", text)
@@ -115,16 +115,16 @@ def powers(text: str) -> str:
     return re.sub(r"(?<=[\w)}\]])\*\*(-?\w+)(?!\w*\*\*)", r"^{\1}", text)
 
 
-def _joined(found: re.Match[str]) -> str:
+def _joined(match: re.Match[str]) -> str:
     """Return groups of three digits as one number; in brackets, as in `(0,100)`, a comma is between two numbers."""
-    depth = sum(1 if bracket[1] else -1 for bracket in _BRACKETS.finditer(found.string, 0, found.start()))
-    is_marked = re.search(r"\\|\{", found[2]) is not None
-    return found[1] + re.sub(r"\D", "", found[2]) if is_marked or depth <= 0 else found[0]
+    depth = sum(1 if bracket[1] else -1 for bracket in _BRACKETS.finditer(match.string, 0, match.start()))
+    is_marked = re.search(r"\\|\{", match[2]) is not None
+    return match[1] + re.sub(r"\D", "", match[2]) if is_marked or depth <= 0 else match[0]
 
 
-def _vulgar(found: re.Match[str]) -> str:
-    above, below = VULGAR_FRACTIONS[found[2]].split("/")
-    return rf"{found[1]}\frac{{{above}}}{{{below}}}"
+def _vulgar(match: re.Match[str]) -> str:
+    above, below = VULGAR_FRACTIONS[match[2]].split("/")
+    return rf"{match[1]}\frac{{{above}}}{{{below}}}"
 
 
 def _named(text: str) -> str:
@@ -140,9 +140,9 @@ _ATOM: Final = re.compile(r"\s*(\\[a-zA-Z]+|\d+(?:\.\d+)?|[A-Za-z])")
 def _roots(text: str) -> str:
     """Write every root as `\\sqrt{…}` or `\\sqrt[n]{…}`."""
     written, at = [], 0
-    while found := _ROOT.search(text, at):
-        written.append(text[at : found.start()])
-        at, degree = found.end(), {"∛": "[3]", "∜": "[4]"}.get(found[0], "")
+    while match := _ROOT.search(text, at):
+        written.append(text[at : match.start()])
+        at, degree = match.end(), {"∛": "[3]", "∜": "[4]"}.get(match[0], "")
         while text[at : at + 1] == " ":
             at += 1
         if text[at : at + 1] == "[" and not degree and (end := group_end(text, at)) is not None:
@@ -153,7 +153,7 @@ def _roots(text: str) -> str:
         if end is not None:
             inner, at = text[at + 1 : end - 1], end
         elif (atom := _ATOM.match(text, at)) is not None:
-            inner, at = (atom[1] if found[0][0] != "\\" or atom[1][0] == "\\" else atom[1][0]), atom.end()
+            inner, at = (atom[1] if match[0][0] != "\\" or atom[1][0] == "\\" else atom[1][0]), atom.end()
             at -= len(atom[1]) - len(inner)
         else:
             written.append(r"\sqrt ")
@@ -219,27 +219,27 @@ def answer_text(message: str) -> str | None:
     message = _NOISE.sub(" ", powers(message))
     if (marked := list(_MARKED.finditer(message))) and not _BOX.search(message, marked[-1].end()):
         message = marked[-1][1] or marked[-1][2]
-    stated = stated_answers(message)
+    answers = stated_answers(message)
     if _BOX.search(message) is None:
-        return _in_formulas(stated[-1] if stated else message)
-    last = re.split("answer", message, flags=re.IGNORECASE)[-1]
-    return _in_boxes(last if stated and _BOX.search(last) else message)
+        return _in_formulas(answers[-1] if answers else message)
+    tail = re.split("answer", message, flags=re.IGNORECASE)[-1]
+    return _in_boxes(tail if answers and _BOX.search(tail) else message)
 
 
 def _in_boxes(message: str) -> str | None:
     """Return the contents of the last boxes that are joined to a list, with the left sides and units around them."""
     boxes: list[tuple[int, int, str]] = []
-    for found in _BOX.finditer(message):
-        at = found.end()
+    for match in _BOX.finditer(message):
+        at = match.end()
         end = group_end(message, at) if message[at] == "{" else at + 1
         if end is None:
             return None
-        boxes.append((found.start(), end, message[at:end].removeprefix("{").removesuffix("}")))
-    first = len(boxes) - 1
-    while first and _are_joined(message[boxes[first - 1][1] : boxes[first][0]]):
-        first -= 1
+        boxes.append((match.start(), end, message[at:end].removeprefix("{").removesuffix("}")))
+    begin = len(boxes) - 1
+    while begin and _are_joined(message[boxes[begin - 1][1] : boxes[begin][0]]):
+        begin -= 1
     answers, end = [], 0
-    for start, behind, inside in boxes[first:]:
+    for start, behind, inside in boxes[begin:]:
         answers.append(_left_side(message[end:start]) + inside)
         end = behind
     _add_what_follows(answers, re.split(r"\n|\\end\s*\{", message[end:])[0])
@@ -248,8 +248,8 @@ def _in_boxes(message: str) -> str | None:
 
 def _are_joined(between: str) -> bool:
     """Return whether a text joins two boxes: `or`, a comma, or also the left side of the second."""
-    left = _left_side(between).removesuffix(" = ")
-    return _JOINTS.fullmatch(between[: between.rfind(left)] if left else between) is not None
+    left_side = _left_side(between).removesuffix(" = ")
+    return _JOINTS.fullmatch(between[: between.rfind(left_side)] if left_side else between) is not None
 
 
 def _left_side(before: str) -> str:
@@ -258,17 +258,17 @@ def _left_side(before: str) -> str:
     if not before.endswith("="):
         return ""
     words = list(_WORD.finditer(before))
-    left = before[words[-1].end() if words else 0 : -1].strip()
-    return f"{left} = " if left else ""
+    side = before[words[-1].end() if words else 0 : -1].strip()
+    return f"{side} = " if side else ""
 
 
 def _add_what_follows(answers: list[str], behind: str) -> None:
     """Add a further answer after `or`, or what belongs to the last one: the rest of its formula, or a unit."""
-    formula, closing, rest = re.split(r"(\$+|\\\)|\\\]|$)", behind, maxsplit=1)
+    formula, closing, remaining = re.split(r"(\$+|\\\)|\\\]|$)", behind, maxsplit=1)
     if not closing:
-        formula, rest = "", behind
+        formula, remaining = "", behind
     formula = formula.strip(" .,*")
-    also, unit = _ALSO.match(formula or rest), _UNIT_BEHIND.match(rest)
+    also, unit = _ALSO.match(formula or remaining), _UNIT_BEHIND.match(remaining)
     if also is not None and _WORD.search(also[1]) is None and re.search(r"\w", also[1]):
         answers.append(also[1].strip(" .$*"))
     elif formula:
@@ -290,10 +290,10 @@ def _in_formulas(text: str) -> str | None:
     text = main if _FORMULA.search(main) else text
     if not formulas:
         return _in_sentence(text)
-    first = len(formulas) - 1
-    while first and _JOINTS.fullmatch(text, formulas[first - 1].end(), formulas[first].start()):
-        first -= 1
-    run = formulas[first:]
+    start = len(formulas) - 1
+    while start and _JOINTS.fullmatch(text, formulas[start - 1].end(), formulas[start].start()):
+        start -= 1
+    run = formulas[start:]
     before, behind = text[: run[0].start()], text[run[-1].end() :]
     if (verb := _VERB.search(behind)) is not None and re.search(r"\d", behind[verb.end() :]):
         return _in_sentence(behind)

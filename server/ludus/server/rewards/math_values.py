@@ -83,11 +83,11 @@ def split_unit(text: str) -> tuple[str, str]:
     if (inside := _INSIDE_TEXT.fullmatch(text)) is not None:
         return normalize(inside[1]), unit_name(inside[2])
     for pattern in (_TEXT_UNIT, _PLAIN_UNIT):
-        found = pattern.fullmatch(text)
-        if found is None or not re.search(r"[\w})!]$", found["number"].strip()):
+        match = pattern.fullmatch(text)
+        if match is None or not re.search(r"[\w})!]$", match["number"].strip()):
             continue
-        if pattern is _TEXT_UNIT or _is_unit(found["unit"], text):
-            return found["number"].strip(), unit_name(re.sub(r"\\text\s*\{([^{}]*)\}", r"\1", found["unit"]))
+        if pattern is _TEXT_UNIT or _is_unit(match["unit"], text):
+            return match["number"].strip(), unit_name(re.sub(r"\\text\s*\{([^{}]*)\}", r"\1", match["unit"]))
     return text, ""
 
 
@@ -110,10 +110,10 @@ def unit_name(text: str) -> str:
         if lowered.startswith(word):
             plain = lowered.removeprefix(word) + power
     plain = re.sub(r"\s*([/^])\s*", r"\1", plain).replace(" per ", "/")
-    first = plain.split(" ")[0]  # "days until then"
-    known = read_unit(plain) or (read_unit(first) if len(first) > 2 else None)
-    if known is not None:
-        return f"{known.factor:g} {known.dimension} {known.offset:g}"
+    first_word = plain.split(" ")[0]  # "days until then"
+    unit = read_unit(plain) or (read_unit(first_word) if len(first_word) > 2 else None)
+    if unit is not None:
+        return f"{unit.factor:g} {unit.dimension} {unit.offset:g}"
     return f"~{lowered.removesuffix('s')}"
 
 
@@ -185,22 +185,22 @@ def expression(latex: str) -> Any:
     return parsed.subs(list(names.items())) if names else parsed
 
 
-def _exact_repeating(found: re.Match[str]) -> str:
-    whole, fixed, repeated = found.groups()
-    above = int((whole or "0") + fixed + repeated) - int((whole or "0") + fixed)
+def _exact_repeating(match: re.Match[str]) -> str:
+    integer, fixed, repeated = match.groups()
+    above = int((integer or "0") + fixed + repeated) - int((integer or "0") + fixed)
     return rf"\frac{{{above}}}{{{(10 ** len(repeated) - 1) * 10 ** len(fixed)}}}"
 
 
-def _exact_decimal(found: re.Match[str]) -> str:
-    whole, part = (found[1], found[2]) if found[2] is not None else (found[3], found[4])
-    return rf"\frac{{{int((whole or '0') + part)}}}{{{10 ** len(part)}}}"
+def _exact_decimal(match: re.Match[str]) -> str:
+    integer, part = (match[1], match[2]) if match[2] is not None else (match[3], match[4])
+    return rf"\frac{{{int((integer or '0') + part)}}}{{{10 ** len(part)}}}"
 
 
-def _own_name(found: re.Match[str]) -> str:
-    if found[1] is None:
-        return found[0]
-    index = (found[2] or "").lstrip("_").strip("{}")
-    return f"x_{{u{found[1].lower()}{index}}}"
+def _own_name(match: re.Match[str]) -> str:
+    if match[1] is None:
+        return match[0]
+    index = (match[2] or "").lstrip("_").strip("{}")
+    return f"x_{{u{match[1].lower()}{index}}}"
 
 
 # ── equality ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -227,15 +227,15 @@ def equal_expressions(first: Any, second: Any) -> bool:
     if not symbols:
         exact = (first - second).doit()
         return bool(exact == 0) if exact.is_Rational else _same_at(first, second, {}) is True
-    same = [_same_at(first, second, point) for point in points_for(symbols, whole_may_be_negative=not counts)]
-    if all(one is None for one in same):
+    agreements = [_same_at(first, second, point) for point in points_for(symbols, whole_may_be_negative=not counts)]
+    if all(agreement is None for agreement in agreements):
         return bool(sympy.simplify(first - second) == 0)
-    return False not in same
+    return False not in agreements
 
 
 def _same_at(first: Any, second: Any, point: dict[Any, Any]) -> bool | None:
     """Return whether two expressions have the same value at a point; None if one has none there."""
-    values = [value_at(one, point) for one in (first, second)]
+    values = [value_at(expression, point) for expression in (first, second)]
     if values[0] is None or values[1] is None:
         return None
     size = max(abs(complex(value)) for value in values)

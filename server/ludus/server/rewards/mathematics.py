@@ -73,15 +73,15 @@ class MathEqual(Check):
 
     async def check(self, attempt: Attempt) -> Verdict:
         """Compare in the helper process."""
-        said, wanted = resolve(self.of, attempt), str(resolve(self.expected, attempt))
-        if len(said) > ANSWER_CHARS:
-            return Verdict(0.0, f"the answer has {len(said)} characters")
+        answer, reference = resolve(self.of, attempt), str(resolve(self.expected, attempt))
+        if len(answer) > ANSWER_CHARS:
+            return Verdict(0.0, f"the answer has {len(answer)} characters")
         clock = current_clock()
         if clock is not None:
             clock.wait()  # the helper limits the answer's own time; waiting for others does not count
         try:
             async with asyncio.timeout(_QUEUE_SECONDS):
-                reply = await asyncio.wrap_future(_helper.ask(wanted, said, self.seconds))
+                reply = await asyncio.wrap_future(_helper.ask(reference, answer, self.seconds))
         except TimeoutError:
             return Verdict.unscored("the helper for mathematics does not answer")
         finally:
@@ -91,11 +91,11 @@ class MathEqual(Check):
             return Verdict.unscored(reply["error"])
         if reply.get("gave_up"):
             limits = f"{self.seconds:g} s of processor time, or more memory than there is"
-            return Verdict(0.0, f"comparing {short(said)} took more than {limits}")
+            return Verdict(0.0, f"comparing {short(answer)} took more than {limits}")
         if "raised" in reply:
-            return Verdict(0.0, f"comparing {short(said)} raised {reply['raised']}")
+            return Verdict(0.0, f"comparing {short(answer)} raised {reply['raised']}")
         if not reply["parsed"]:
-            return Verdict(0.0, f"no mathematics was found in {short(said)}")
+            return Verdict(0.0, f"no mathematics was found in {short(answer)}")
         return Verdict(float(reply["equal"]), f"read as {short(reply['parsed'])}")
 
 
@@ -126,9 +126,9 @@ class Helper:
         question = (expected, answer, seconds)
         reply: Reply = Future()
         with self._lock:
-            if (known := self._known.get(question)) is not None:
+            if (cached := self._known.get(question)) is not None:
                 self._known.move_to_end(question)
-                reply.set_result(known)
+                reply.set_result(cached)
                 return reply
             self._asked += 1
             number = self._asked
@@ -136,7 +136,7 @@ class Helper:
             if self._sender is None:
                 self._sender = threading.Thread(target=self._send, name="ludus-mathematics-asks", daemon=True)
                 self._sender.start()
-        reply.add_done_callback(lambda done: self._settled(number, question, done))
+        reply.add_done_callback(lambda answered: self._settled(number, question, answered))
         self._to_send.put({"id": number, "expected": expected, "answer": answer, "seconds": seconds})
         return reply
 

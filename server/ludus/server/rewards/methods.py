@@ -70,8 +70,8 @@ def metric(function: F, /) -> F: ...
 def metric(*, name: str | None = None, when: When = "end") -> Callable[[F], F]: ...
 def metric(function: F | None = None, /, *, name: str | None = None, when: When = "end") -> F | Callable[[F], F]:
     """Report a method's number with the reward, without counting it; otherwise like `reward`."""
-    mark = reward(weight=0.0, name=name, optional=True, when=when)
-    return mark if function is None else mark(function)
+    decorate = reward(weight=0.0, name=name, optional=True, when=when)
+    return decorate if function is None else decorate(function)
 
 
 @dataclass(frozen=True)
@@ -84,10 +84,10 @@ class MethodCheck(Check):
 
     def check(self, attempt: Attempt) -> Judged:
         """Call the method."""
-        found: Judged = getattr(attempt.environment, self.attribute)(
+        judged: Judged = getattr(attempt.environment, self.attribute)(
             **{name: _find(name, attempt) for name in self.parameters}
         )
-        return found
+        return judged
 
     def evaluate(self, attempt: Attempt, offload: Offload) -> Pending:
         """Evaluate, in a thread if the environment is `blocking`; its methods then run one after another."""
@@ -135,29 +135,29 @@ def methods_of(cls: type, when: When) -> tuple[MethodCheck, ...]:
     names: dict[str, None] = {}
     for base in reversed(cls.__mro__):
         names.update(dict.fromkeys(base.__dict__))
-    found = []
+    checks = []
     for name in names:
         function = inspect.getattr_static(cls, name)
         options = getattr(function, _MARK, None)
         if isinstance(options, RewardOptions) and options.when == when:
             offloaded = getattr(cls, "blocking", False) and not inspect.iscoroutinefunction(function)
-            found.append(
+            checks.append(
                 MethodCheck(
                     name, _parameters(cls, function, when), offloaded,
                     name=options.name or name, weight=options.weight, optional=options.optional,
                 )
             )  # fmt: skip
-    return tuple(found)
+    return tuple(checks)
 
 
 def _parameters(cls: type, function: Callable[..., Any], when: When) -> tuple[str, ...]:
     names: Sequence[str] = list(inspect.signature(function).parameters)[1:]
-    known = _INJECTED if when == "end" else (*_INJECTED, when)
+    injectable = _INJECTED if when == "end" else (*_INJECTED, when)
     for name in names:
-        if name not in known:
+        if name not in injectable:
             raise AuthoringError(
                 f"{cls.__qualname__}.{function.__name__} takes {name!r}; a @reward or @metric method takes any of "
-                f"{', '.join(known)}, by these names"
+                f"{', '.join(injectable)}, by these names"
             )
     return tuple(names)
 

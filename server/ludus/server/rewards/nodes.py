@@ -25,6 +25,9 @@ from ludus.sandbox.core.errors import CAUSED_INSIDE
 from ludus.server.rewards.attempt import Attempt
 from ludus.server.rewards.verdict import Verdict, read_verdict
 
+__all__ = ["Offload", "settle"]
+
+
 log = logging.getLogger("ludus.server.rewards")
 
 Offload = Callable[..., Awaitable[Any]]
@@ -103,21 +106,21 @@ class Check(Node):
         if self.blocking:
             return self._wait(offload(self.check, attempt))
         try:
-            found = self.check(attempt)
-            if type(found) is bool:
-                return Verdict(1.0 if found else 0.0, "", self.label)
-            if type(found) not in _READY and inspect.isawaitable(found):
-                return self._wait(found)
-            return read_verdict(found, self.label)
+            judged = self.check(attempt)
+            if type(judged) is bool:
+                return Verdict(1.0 if judged else 0.0, "", self.label)
+            if type(judged) not in _READY and inspect.isawaitable(judged):
+                return self._wait(judged)
+            return read_verdict(judged, self.label)
         except Exception as error:
             return self._broken(error)
 
     async def _wait(self, pending: Awaitable[Any]) -> Verdict:
         try:
-            found = await pending
-            if inspect.isawaitable(found):
-                found = await found
-            return read_verdict(found, self.label)
+            judged = await pending
+            if inspect.isawaitable(judged):
+                judged = await judged
+            return read_verdict(judged, self.label)
         except Exception as error:
             return self._broken(error)
 
@@ -187,8 +190,8 @@ class WeightedSum(Node):
     def evaluate(self, attempt: Attempt, offload: Offload) -> Pending:
         """Evaluate all children concurrently."""
         pending = [child.evaluate(attempt, offload) for child in self.children]
-        for one in pending:
-            if type(one) is not Verdict:
+        for evaluation in pending:
+            if type(evaluation) is not Verdict:
                 return self._wait(pending)
         return self._combine(pending)  # type: ignore[arg-type]
 
@@ -205,8 +208,8 @@ class WeightedSum(Node):
             factor = -child.amount if isinstance(child, Penalty) else child.weight * share
             parts.append((outcome, factor if outcome.value is not None else 0.0))
         if broken is not None:
-            why = f"{broken.name}: {broken.evidence}" if broken.name else broken.evidence
-            return Verdict(None, why, self.name, parts)
+            cause = f"{broken.name}: {broken.evidence}" if broken.name else broken.evidence
+            return Verdict(None, cause, self.name, parts)
         counted = [outcome.value * factor for outcome, factor in parts if outcome.value is not None]
         if not counted or (share == 0.0 and self.weight != 0.0):
             return Verdict(None, "none of its checks could be judged", self.name, parts)
@@ -278,9 +281,9 @@ class Gate(Node):
         if condition.value is None:
             return Verdict(None, f"the gate's condition: {condition.evidence}", self.name, [(condition, 0.0)])
         if condition.value < self.at_least:
-            why = f"closed: {condition.name or 'the condition'} is {condition.value:g}, below {self.at_least:g}"
-            shut = Verdict(self.otherwise, why, _one_name(self.then))
-            return Verdict(self.otherwise, why, self.name, [(condition, 0.0), (shut, 1.0)])
+            cause = f"closed: {condition.name or 'the condition'} is {condition.value:g}, below {self.at_least:g}"
+            shut = Verdict(self.otherwise, cause, _one_name(self.then))
+            return Verdict(self.otherwise, cause, self.name, [(condition, 0.0), (shut, 1.0)])
         then = await settle(self.then.evaluate(attempt, offload))
         return Verdict(then.value, then.evidence, self.name, [(condition, 0.0), (then, 1.0)])
 
@@ -306,8 +309,8 @@ class Sequential(Weighted):
             outcome = await settle(child.evaluate(attempt, offload))
             outcomes.append(outcome)
             if outcome.value is None and not child.may_be_missing:
-                rest = self.children[len(outcomes) :]
-                outcomes += [Verdict(None, "not reached", _one_name(one)) for one in rest]
+                skipped = self.children[len(outcomes) :]
+                outcomes += [Verdict(None, "not reached", _one_name(child)) for child in skipped]
                 break
             if outcome.value is not None and outcome.value < self.at_least and child.weight:
                 failed = outcome.name or "an earlier one"
@@ -338,7 +341,7 @@ class Cap(Node):
         if self.when is not None:
             pending.append(self.when.evaluate(attempt, offload))
         outcome, *condition = await settled(pending)
-        parts = [(outcome, 1.0), *((one, 0.0) for one in condition)]
+        parts = [(outcome, 1.0), *((gate, 0.0) for gate in condition)]
         if condition and condition[0].value is None and self.when is not None and not self.when.may_be_missing:
             return Verdict(None, f"the cap's condition: {condition[0].evidence}", self.name, parts)
         value = outcome.value
@@ -355,12 +358,12 @@ async def settle(pending: Pending) -> Verdict:
 
 async def settled(pending: Sequence[Pending]) -> list[Verdict]:
     """Return all verdicts in order; those to be awaited run concurrently."""
-    waiting = [one for one in pending if not isinstance(one, Verdict)]
+    waiting = [evaluation for evaluation in pending if not isinstance(evaluation, Verdict)]
     if len(waiting) == 1:
-        done = iter([await waiting[0]])
+        verdicts = iter([await waiting[0]])
     else:
-        done = iter(await asyncio.gather(*waiting))
-    return [one if isinstance(one, Verdict) else next(done) for one in pending]
+        verdicts = iter(await asyncio.gather(*waiting))
+    return [evaluation if isinstance(evaluation, Verdict) else next(verdicts) for evaluation in pending]
 
 
 def _one_name(node: Node) -> str:

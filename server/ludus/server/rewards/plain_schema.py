@@ -50,10 +50,10 @@ def acceptor(schema: object) -> Accepts | None:
     if not isinstance(schema, Mapping):
         return None
     checks: list[Accepts] = []
-    for keyword, wanted in schema.items():
+    for keyword, parameter in schema.items():
         if keyword in _REMARKS or keyword in ("properties", "additionalProperties"):
             continue
-        check = _check_of(keyword, wanted)
+        check = _check_of(keyword, parameter)
         if check is None:
             return None
         checks.append(check)
@@ -65,19 +65,19 @@ def acceptor(schema: object) -> Accepts | None:
     return _all_of(checks)
 
 
-def _check_of(keyword: str, wanted: Any) -> Accepts | None:
+def _check_of(keyword: str, parameter: Any) -> Accepts | None:
     if keyword == "type":
-        return _typed([wanted] if isinstance(wanted, str) else wanted)
+        return _typed([parameter] if isinstance(parameter, str) else parameter)
     if keyword in _BOUNDS:
-        return _BOUNDS[keyword](wanted)
+        return _BOUNDS[keyword](parameter)
     if keyword == "required":
-        return lambda value: not isinstance(value, dict) or all(name in value for name in wanted)
+        return lambda value: not isinstance(value, dict) or all(name in value for name in parameter)
     if keyword == "items":
-        return _items(wanted)
+        return _items(parameter)
     if keyword in ("enum", "const"):
-        return _texts(wanted if keyword == "enum" else [wanted])
+        return _texts(parameter if keyword == "enum" else [parameter])
     if keyword == "anyOf":
-        return _any_of(wanted)
+        return _any_of(parameter)
     return None
 
 
@@ -103,10 +103,10 @@ def _typed(names: list[str]) -> Accepts:
     return lambda value: any(check(value) for check in checks)
 
 
-def _texts(wanted: list[Any]) -> Accepts | None:
-    if not all(isinstance(one, str) for one in wanted):
+def _texts(values: list[Any]) -> Accepts | None:
+    if not all(isinstance(text, str) for text in values):
         return None
-    texts = frozenset(wanted)
+    texts = frozenset(values)
     return lambda value: isinstance(value, str) and value in texts
 
 
@@ -130,21 +130,21 @@ def _any_of(schemas: list[Any]) -> Accepts | None:
     return lambda value: any(check(value) for check in checks)
 
 
-def _properties(properties: Mapping[str, object], others: object) -> Accepts | None:
+def _properties(properties: Mapping[str, object], additional: object) -> Accepts | None:
     checks: dict[str, Accepts] = {}
     for name, schema in properties.items():
         check = acceptor(schema)
         if check is None:
             return None
         checks[name] = check
-    other = acceptor(others)
-    if other is None:
+    accepts_additional = acceptor(additional)
+    if accepts_additional is None:
         return None
 
     def accepts(value: Any) -> bool:
         if isinstance(value, dict):
             for name, item in value.items():
-                if not checks.get(name, other)(item):
+                if not checks.get(name, accepts_additional)(item):
                     return False
         return True
 

@@ -50,7 +50,9 @@ class EachStep(Node):
         missing = next((outcome for outcome in named if outcome.value is None), None)
         if not scored or (missing is not None and not self.check.optional):
             assert missing is not None
-            return Verdict(None, f"{missing.name}: {missing.evidence}", self._title, [(one, 0.0) for one in named])
+            return Verdict(
+                None, f"{missing.name}: {missing.evidence}", self._title, [(verdict, 0.0) for verdict in named]
+            )
         share = 1.0 / len(scored)
-        parts = [(one, share if one.value is not None else 0.0) for one in named]
+        parts = [(verdict, share if verdict.value is not None else 0.0) for verdict in named]
         return Verdict(math.fsum(scored) * share, "", self._title, parts)

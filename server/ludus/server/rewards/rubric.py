@@ -14,6 +14,8 @@ from ludus.server.rewards.attempt import Attempt
 from ludus.server.rewards.nodes import Node, Offload, Weighted, settle
 from ludus.server.rewards.verdict import Verdict, shorten_evidence
 
+__all__ = ["Rubric"]
+
 
 class Rubric:
     """A tree of weighted checks that scores attempts.
@@ -31,10 +33,10 @@ class Rubric:
         self.root = checks if isinstance(checks, Node) else Weighted(tuple(checks))
         self.name = name
         self.version = version
-        twice = [name for name, often in Counter(self.root.names()).items() if often > 1]
-        if twice:
+        repeated = [name for name, count in Counter(self.root.names()).items() if count > 1]
+        if repeated:
             raise AuthoringError(
-                f"rubric {name!r} has two checks called {twice[0]!r}; give one of them another name=…, or put them "
+                f"rubric {name!r} has two checks called {repeated[0]!r}; give one of them another name=…, or put them "
                 "into named groups"
             )
 

@@ -51,11 +51,13 @@ class BoundedSchema:
             )
         registry: Any = Registry()
         extend: Any = validators.extend
-        own = {
+        own_keywords = {
             "pattern": _pattern, "patternProperties": _pattern_properties,
             "additionalProperties": _additional_properties, "uniqueItems": _unique_items,
         }  # fmt: skip
-        keywords = {name: _within_time(keyword) for name, keyword in {**Draft202012Validator.VALIDATORS, **own}.items()}
+        keywords = {
+            name: _within_time(keyword) for name, keyword in {**Draft202012Validator.VALIDATORS, **own_keywords}.items()
+        }
         self._validator: Any = extend(Draft202012Validator, keywords)(schema, registry=registry)
         self._accepts = acceptor(schema)
 
@@ -87,25 +89,25 @@ def _without_dialects(schema: Any) -> Any:
             for key, value in schema.items()
             if key != "$schema" or not isinstance(value, str)
         }
-    return [_without_dialects(one) for one in schema] if isinstance(schema, (list, tuple)) else schema
+    return [_without_dialects(element) for element in schema] if isinstance(schema, (list, tuple)) else schema
 
 
 Keyword = Callable[[Any, Any, Any, Any], Any]
 
 
 def _within_time(keyword: Keyword) -> Keyword:
-    def bounded(validator: Any, wanted: Any, instance: Any, schema: Any) -> Any:
+    def bounded(validator: Any, keyword_value: Any, instance: Any, schema: Any) -> Any:
         _seconds_left()
-        return keyword(validator, wanted, instance, schema)
+        return keyword(validator, keyword_value, instance, schema)
 
     return bounded
 
 
 def _seconds_left() -> float:
-    left = _until.get() - time.thread_time()
-    if left <= 0:
+    seconds = _until.get() - time.thread_time()
+    if seconds <= 0:
         raise TooLong
-    return left
+    return seconds
 
 
 def _found(pattern: str, text: str) -> bool:
@@ -128,7 +130,7 @@ def _pattern_properties(validator: Any, patterns: Any, instance: object, schema:
                     yield from validator.descend(value, below, path=key, schema_path=pattern)
 
 
-def _additional_properties(validator: Any, wanted: Any, instance: object, schema: Any) -> Iterator[Any]:
+def _additional_properties(validator: Any, allowed: Any, instance: object, schema: Any) -> Iterator[Any]:
     from jsonschema.exceptions import ValidationError
 
     if not isinstance(instance, dict):
@@ -137,18 +139,18 @@ def _additional_properties(validator: Any, wanted: Any, instance: object, schema
     for key, value in instance.items():
         if key in named or any(_found(pattern, key) for pattern in patterns):
             continue
-        if wanted is False:
+        if allowed is False:
             yield ValidationError("is not allowed", path=[key], instance=value)
         else:
-            yield from validator.descend(value, wanted, path=key)
+            yield from validator.descend(value, allowed, path=key)
 
 
-def _unique_items(validator: Any, wanted: bool, instance: object, schema: object) -> Iterator[Any]:
+def _unique_items(validator: Any, is_required: bool, instance: object, schema: object) -> Iterator[Any]:
     """Compare the items by their JSON texts: jsonschema compares all pairs if items cannot be sorted."""
     from jsonschema.exceptions import ValidationError
 
-    if wanted and isinstance(instance, list):
-        texts = {json.dumps(_whole(one), sort_keys=True) for one in instance}
+    if is_required and isinstance(instance, list):
+        texts = {json.dumps(_whole(element), sort_keys=True) for element in instance}
         if len(texts) < len(instance):
             yield ValidationError("has non-unique elements")
 
@@ -158,5 +160,5 @@ def _whole(value: Any) -> Any:
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, dict):
-        return {key: _whole(one) for key, one in value.items()}
-    return [_whole(one) for one in value] if isinstance(value, list) else value
+        return {key: _whole(element) for key, element in value.items()}
+    return [_whole(element) for element in value] if isinstance(value, list) else value

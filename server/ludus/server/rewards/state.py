@@ -83,23 +83,27 @@ class DatabaseState(Check):
 
     def check(self, attempt: Attempt) -> Verdict:
         """Read both states and compare them."""
-        wanted = self._read(Path(resolve(self.expected, attempt)))
+        expected = self._read(Path(resolve(self.expected, attempt)))
         before = self._read(Path(resolve(self.initial, attempt))) if self.initial is not None else None
         path = Path(resolve(self.database, attempt))
         try:
-            found = self._read(path)
+            actual = self._read(path)
         except (UnreadableState, sqlite3.Error, ValueError) as error:  # ValueError: a name is not UTF-8
             return Verdict(0.0, f"the database cannot be read: {error}")
         if before is None:
-            wrong = _changes(wanted, found)
+            wrong = _changes(expected, actual)
             return Verdict(float(not wrong), _tell(wrong, "differs by ", cells=False))
-        required, made = _changes(before, wanted), _changes(before, found)
-        right = sum((required & made).values())
-        every = sum((required | made).values())
+        required, changes = _changes(before, expected), _changes(before, actual)
+        right = sum((required & changes).values())
+        every = sum((required | changes).values())
         if not every:
             return Verdict(1.0, "nothing had to change, and nothing did")
-        said = f"{right} of {sum(required.values())} required changes, {sum((made - required).values())} others"
-        parts = [said, _tell(required - made, "missing: ", cells=False), _tell(made - required, "not asked for: ")]
+        evidence = f"{right} of {sum(required.values())} required changes, {sum((changes - required).values())} others"
+        parts = [
+            evidence,
+            _tell(required - changes, "missing: ", cells=False),
+            _tell(changes - required, "not asked for: "),
+        ]
         return Verdict(right / every, "; ".join(filter(None, parts)))
 
     def _read(self, path: Path) -> Tables:
@@ -124,14 +128,14 @@ class DatabaseState(Check):
         def rows(query: str) -> Iterator[tuple[Any, ...]]:
             nonlocal room
             for row in connection.execute(query):
-                room -= sum(_CELL_BYTES + (len(one) if isinstance(one, str | bytes) else 0) for one in row)
+                room -= sum(_CELL_BYTES + (len(cell) if isinstance(cell, str | bytes) else 0) for cell in row)
                 if room < 0:
                     raise UnreadableState(f"it holds more than {self.max_bytes} bytes")
                 yield row
 
         names = [name for (name,) in rows("SELECT name FROM sqlite_master WHERE type = 'table'")]
-        found: dict[str, Counter[Row]] = {}
-        left = self.max_rows
+        tables: dict[str, Counter[Row]] = {}
+        rows_left = self.max_rows
         for name in names:
             if not isinstance(name, str):
                 raise UnreadableState("the name of a table is no text")
@@ -142,15 +146,15 @@ class DatabaseState(Check):
                 column for _, column, _, _, _, _, hidden in infos
                 if not hidden and column not in self.ignore and f"{name}.{column}" not in self.ignore
             )  # fmt: skip
-            what = ", ".join(map(_quoted, columns)) or "NULL"
-            kept: Counter[Row] = Counter()
-            for row in rows(f"SELECT {what} FROM {_quoted(name)} LIMIT {left + 1}"):
-                left -= 1
-                if left < 0:
+            selection = ", ".join(map(_quoted, columns)) or "NULL"
+            rows_kept: Counter[Row] = Counter()
+            for row in rows(f"SELECT {selection} FROM {_quoted(name)} LIMIT {rows_left + 1}"):
+                rows_left -= 1
+                if rows_left < 0:
                     raise UnreadableState(f"it has more than {self.max_rows} rows")
-                kept[columns, tuple(map(_cell, row))] += 1
-            found[name] = kept
-        return found
+                rows_kept[columns, tuple(map(_cell, row))] += 1
+            tables[name] = rows_kept
+        return tables
 
 
 def _quoted(name: str) -> str:
@@ -212,33 +216,33 @@ class FileTree(Check):
         if isinstance(expected, (str, os.PathLike)):
             expected = {path: (Path(expected) / path).read_bytes() for path in self._files(Path(expected))}
         try:
-            found = self._files(root)
+            files = self._files(root)
         except UnreadableState as error:
             return Verdict(0.0, str(error))
-        wrong = [path for path, wanted in expected.items() if not self._right(root, path, wanted, found)]
-        extra = sorted(found - set(expected)) if self.exact else []
+        wrong = [path for path, content in expected.items() if not self._right(root, path, content, files)]
+        extra = sorted(files - set(expected)) if self.exact else []
         count = len(expected) + len(extra)
         if not count:
             return Verdict(1.0, "no file was expected")
-        said = [f"{len(expected) - len(wrong)}/{len(expected)} files are right"]
-        said += [f"{short(path)} is not" for path in wrong[:5]] + [f"{short(path)} is extra" for path in extra[:5]]
-        return Verdict((len(expected) - len(wrong)) / count, "; ".join(said))
+        findings = [f"{len(expected) - len(wrong)}/{len(expected)} files are right"]
+        findings += [f"{short(path)} is not" for path in wrong[:5]] + [f"{short(path)} is extra" for path in extra[:5]]
+        return Verdict((len(expected) - len(wrong)) / count, "; ".join(findings))
 
-    def _right(self, root: Path, path: str, wanted: Any, found: set[str]) -> bool:
-        if wanted is None:
-            return path not in found and not os.path.lexists(root / path)
-        if path not in found:
+    def _right(self, root: Path, path: str, expected: Any, files: set[str]) -> bool:
+        if expected is None:
+            return path not in files and not os.path.lexists(root / path)
+        if path not in files:
             return False
         content = _read_file(root / path, self.max_bytes)
         if content is None:
             return False
-        if callable(wanted):
-            return satisfies(wanted, content)
-        data = wanted.encode() if isinstance(wanted, str) else wanted
+        if callable(expected):
+            return satisfies(expected, content)
+        data = expected.encode() if isinstance(expected, str) else expected
         return hashlib.sha256(content).digest() == hashlib.sha256(data).digest()
 
     def _files(self, root: Path) -> set[str]:
-        found: set[str] = set()
+        files: set[str] = set()
         count = 0
         waiting = [""]
         while waiting:
@@ -254,8 +258,8 @@ class FileTree(Check):
                     if count > self.max_files:
                         raise UnreadableState(f"there are more than {self.max_files} files")
                     if entry.is_file(follow_symlinks=False):
-                        found.add(path)
-        return found
+                        files.add(path)
+        return files
 
 
 def _listed(root: Path, folder: str) -> list[os.DirEntry[str]]:
@@ -293,24 +297,28 @@ Change = tuple[str, str, Row]
 
 def _changes(before: Tables, after: Tables) -> Counter[Change]:
     """Return the changes from `before` to `after`: rows to insert and to delete, tables to create and to drop."""
-    found: Counter[Change] = Counter()
+    changes: Counter[Change] = Counter()
     for table in before.keys() | after.keys():
         if (table in before) != (table in after):
-            found["insert" if table in after else "delete", table, ((), ())] += 1
+            changes["insert" if table in after else "delete", table, ((), ())] += 1
         old, new = before.get(table, Counter()), after.get(table, Counter())
         for kind, rows in (("insert", new - old), ("delete", old - new)):
             for row, count in rows.items():
-                found[kind, table, row] += count
-    return found
+                changes[kind, table, row] += count
+    return changes
 
 
-def _tell(changes: Mapping[Change, int], what: str, *, cells: bool = True) -> str:
+def _tell(changes: Mapping[Change, int], noun: str, *, cells: bool = True) -> str:
     """Return some changes in words; without `cells` if they would show expected values, which are private."""
-    said = []
+    sentences = []
     for kind, table, (columns, values) in islice(changes, 5):
-        shown = [f"{cut(column)}={_text(value)}" for column, value in islice(zip(columns, values, strict=True), 20)]
-        said.append(f"{what}{kind} in {cut(table)}" + (f": {', '.join(shown)}" if cells and shown else ""))
-    return "; ".join(dict.fromkeys(said))
+        cells_shown = [
+            f"{cut(column)}={_text(value)}" for column, value in islice(zip(columns, values, strict=True), 20)
+        ]
+        sentences.append(
+            f"{noun}{kind} in {cut(table)}" + (f": {', '.join(cells_shown)}" if cells and cells_shown else "")
+        )
+    return "; ".join(dict.fromkeys(sentences))
 
 
 def _text(value: Cell) -> str:

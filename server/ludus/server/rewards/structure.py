@@ -133,11 +133,11 @@ class JsonSchema(Check):
             # This raises too if the schema refers to itself endlessly, which is not the answer's fault.
             self._schema.errors(None, self.seconds)
             return Verdict(0.0, "it is nested too deeply for the schema")
-        said = [
+        findings = [
             f"{cut(error.json_path)}: {short(str(error.instance))} fails {error.validator or 'false'}"
             for error in errors
         ]
-        return Verdict(float(not errors), "; ".join(said))
+        return Verdict(float(not errors), "; ".join(findings))
 
 
 Place = tuple[str | int, ...]
@@ -164,19 +164,19 @@ class Fields(Check):
     def check(self, attempt: Attempt) -> Verdict:
         """Compare place by place."""
         try:
-            found = dict(self._places(read_json(resolve(self.of, attempt))))
+            actual = dict(self._places(read_json(resolve(self.of, attempt))))
         except NotJson as error:
             return Verdict(0.0, str(error))
-        wanted = dict(self._places(resolve(self.expected, attempt)))
-        wrong = [place for place, value in wanted.items() if place not in found or not self._same(found[place], value)]
-        extra = [] if self.extra_allowed else [place for place in found if place not in wanted]
-        count = len(wanted) + len(extra)
+        expected = dict(self._places(resolve(self.expected, attempt)))
+        wrong = [path for path, value in expected.items() if path not in actual or not self._same(actual[path], value)]
+        extra = [] if self.extra_allowed else [path for path in actual if path not in expected]
+        count = len(expected) + len(extra)
         if not count:
             return Verdict(1.0, "nothing was expected")
-        said = [f"{_named(place)} is {short(str(found.get(place, 'missing')))}" for place in wrong[:5]]
-        said += [f"{_named(place)} was not asked for" for place in extra[:5]]
-        right = len(wanted) - len(wrong)
-        return Verdict(right / count, "; ".join([f"{right}/{count} places are right", *said]))
+        differences = [f"{_named(path)} is {short(str(actual.get(path, 'missing')))}" for path in wrong[:5]]
+        differences += [f"{_named(path)} was not asked for" for path in extra[:5]]
+        right = len(expected) - len(wrong)
+        return Verdict(right / count, "; ".join([f"{right}/{count} places are right", *differences]))
 
     def _places(self, value: Any, at: Place = ()) -> Iterator[tuple[Place, Any]]:
         if self.ignore and _pointer(at) in self.ignore:
@@ -191,14 +191,14 @@ class Fields(Check):
         for key, child in children:
             yield from self._places(child, (*at, key))
 
-    def _same(self, found: Any, wanted: Any) -> bool:
-        if isinstance(found, bool) or isinstance(wanted, bool) or found is None or wanted is None:
-            return found is wanted
-        if isinstance(found, int | float) and isinstance(wanted, int | float):
-            return close(found, wanted, self.relative)
-        if self.normalized and isinstance(found, str) and isinstance(wanted, str):
-            return normalize(found) == normalize(wanted)
-        return type(found) is type(wanted) and bool(found == wanted)
+    def _same(self, actual: Any, expected: Any) -> bool:
+        if isinstance(actual, bool) or isinstance(expected, bool) or actual is None or expected is None:
+            return actual is expected
+        if isinstance(actual, int | float) and isinstance(expected, int | float):
+            return close(actual, expected, self.relative)
+        if self.normalized and isinstance(actual, str) and isinstance(expected, str):
+            return normalize(actual) == normalize(expected)
+        return type(actual) is type(expected) and bool(actual == expected)
 
 
 def close(found: float, wanted: float, relative: float) -> bool:
@@ -214,19 +214,19 @@ def cut(text: str) -> str:
     return short(text)[1:-1]
 
 
-def _pointer(place: Place) -> str:
-    return "".join(f"/{str(key).replace('~', '~0').replace('/', '~1')}" for key in place)
+def _pointer(path: Place) -> str:
+    return "".join(f"/{str(key).replace('~', '~0').replace('/', '~1')}" for key in path)
 
 
-def _named(place: Place) -> str:
-    return cut(_pointer(place)) or "the whole"
+def _named(path: Place) -> str:
+    return cut(_pointer(path)) or "the whole"
 
 
 def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(pairs)
-    if len(made) != len(pairs):
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
         raise NotJson("an object has the same key twice")
-    return made
+    return fields
 
 
 def _finite(digits: str) -> float:
@@ -240,12 +240,12 @@ def _no_constant(name: str) -> Any:
     raise NotJson(f"{name} is no JSON number")
 
 
-def _check_depth(value: Any, left: int) -> None:
-    if left == 0:
+def _check_depth(value: Any, levels: int) -> None:
+    if levels == 0:
         raise NotJson(f"it is nested more than {DEPTH} deep")
     children = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     for child in children:
         if isinstance(child, (dict, list)):
-            _check_depth(child, left - 1)
+            _check_depth(child, levels - 1)
         elif isinstance(child, float) and not math.isfinite(child):
             raise NotJson("a number is too large")

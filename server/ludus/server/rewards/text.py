@@ -21,6 +21,9 @@ from ludus.server.rewards.nodes import Check
 from ludus.server.rewards.units import Quantity, Unit, read_quantities, read_unit
 from ludus.server.rewards.verdict import Verdict
 
+__all__ = ["TEXT_CHARS", "normalize"]
+
+
 TEXT_CHARS: Final = 100_000
 """The limit for answers; longer ones are not searched and earn 0."""
 
@@ -45,9 +48,9 @@ class Exact(Check):
 
     def check(self, attempt: Attempt) -> Verdict:
         """Compare the answer with what is expected."""
-        said = resolve(self.of, attempt).strip()
-        wanted = _several(resolve(self.expected, attempt))
-        return _same(said, said in [one.strip() for one in wanted])
+        answer = resolve(self.of, attempt).strip()
+        accepted = _several(resolve(self.expected, attempt))
+        return _same(answer, answer in [text.strip() for text in accepted])
 
 
 @dataclass(frozen=True)
@@ -62,11 +65,11 @@ class NormalizedMatch(Check):
 
     def check(self, attempt: Attempt) -> Verdict:
         """Compare the answer with what is expected."""
-        said = resolve(self.of, attempt)
-        if len(said) > TEXT_CHARS:
-            return Verdict(0.0, f"the answer has {len(said)} characters")
-        wanted = _several(resolve(self.expected, attempt))
-        return _same(said, normalize(said) in [normalize(one) for one in wanted])
+        answer = resolve(self.of, attempt)
+        if len(answer) > TEXT_CHARS:
+            return Verdict(0.0, f"the answer has {len(answer)} characters")
+        accepted = _several(resolve(self.expected, attempt))
+        return _same(answer, normalize(answer) in [normalize(text) for text in accepted])
 
 
 @dataclass(frozen=True)
@@ -97,25 +100,25 @@ class Pattern(Check):
 
     def check(self, attempt: Attempt) -> Verdict | Awaitable[Verdict]:
         """Search the answer."""
-        said = resolve(self.of, attempt)
-        if len(said) > TEXT_CHARS:
-            return Verdict(0.0, f"the answer has {len(said)} characters")
+        answer = resolve(self.of, attempt)
+        if len(answer) > TEXT_CHARS:
+            return Verdict(0.0, f"the answer has {len(answer)} characters")
         try:
-            return self._verdict(self._search(said, timeout=min(_LOOP_SECONDS, self.seconds), concurrent=True))
+            return self._verdict(self._search(answer, timeout=min(_LOOP_SECONDS, self.seconds), concurrent=True))
         except TimeoutError:
-            return self._search_long(said)
+            return self._search_long(answer)
 
-    def _search(self, said: str, **limit: Any) -> Any:
+    def _search(self, text: str, **limit: Any) -> Any:
         search = self._compiled.fullmatch if self.whole else self._compiled.search
-        return search(said.strip() if self.whole else said, **limit)
+        return search(text.strip() if self.whole else text, **limit)
 
-    def _verdict(self, found: Any) -> Verdict:
-        return Verdict(float((found is not None) == self.present), f"found {short(found[0])}" if found else "not found")
+    def _verdict(self, match: Any) -> Verdict:
+        return Verdict(float((match is not None) == self.present), f"found {short(match[0])}" if match else "not found")
 
-    async def _search_long(self, said: str) -> Verdict:
+    async def _search_long(self, text: str) -> Verdict:
         def search() -> Verdict:
             until = time.thread_time() + self.seconds
-            return self._verdict(search_within(partial(self._search, said), lambda: until - time.thread_time()))
+            return self._verdict(search_within(partial(self._search, text), lambda: until - time.thread_time()))
 
         try:
             return await asyncio.to_thread(search)
@@ -153,31 +156,31 @@ class Numeric(Check):
 
     def check(self, attempt: Attempt) -> Verdict:
         """Compare the answer with what is expected."""
-        said = resolve(self.of, attempt)
-        if len(said) > TEXT_CHARS:
-            return Verdict(0.0, f"the answer has {len(said)} characters")
-        quantities = read_quantities(said)
+        answer = resolve(self.of, attempt)
+        if len(answer) > TEXT_CHARS:
+            return Verdict(0.0, f"the answer has {len(answer)} characters")
+        quantities = read_quantities(answer)
         if not quantities:
             return Verdict(0.0, "there is no number in the answer")
-        last = quantities[-1]
-        if last.is_part:
-            return Verdict(0.0, f"{short(last.text)} is a part of an expression, which only MathEqual reads")
-        value = self._convert(last)
+        quantity = quantities[-1]
+        if quantity.is_part:
+            return Verdict(0.0, f"{short(quantity.text)} is a part of an expression, which only MathEqual reads")
+        value = self._convert(quantity)
         if value is None:
-            return Verdict(0.0, f"{short(last.text)} is not in a unit of the kind {self.unit}")
+            return Verdict(0.0, f"{short(quantity.text)} is not in a unit of the kind {self.unit}")
         expected = float(resolve(self.expected, attempt))
         right = math.isclose(value, expected, rel_tol=self.relative, abs_tol=self.absolute)
-        read = f"{short(last.text)} is {value:g}{f' {self.unit}' if self.unit else ''}"
-        return Verdict(float(right), read if right else f"{read}, which is not within the tolerance")
+        reading = f"{short(quantity.text)} is {value:g}{f' {self.unit}' if self.unit else ''}"
+        return Verdict(float(right), reading if right else f"{reading}, which is not within the tolerance")
 
-    def _convert(self, found: Quantity) -> float | None:
+    def _convert(self, quantity: Quantity) -> float | None:
         if self._unit is None:
-            return found.value
-        if found.unit is None:
-            return None if self.unit_required else found.value
-        if found.unit.dimension != self._unit.dimension:
+            return quantity.value
+        if quantity.unit is None:
+            return None if self.unit_required else quantity.value
+        if quantity.unit.dimension != self._unit.dimension:
             return None
-        return (found.value * found.unit.factor + found.unit.offset - self._unit.offset) / self._unit.factor
+        return (quantity.value * quantity.unit.factor + quantity.unit.offset - self._unit.offset) / self._unit.factor
 
 
 class TooLong(Exception):
@@ -226,6 +229,6 @@ def _several(expected: str | Sequence[str]) -> Sequence[str]:
     return [expected] if isinstance(expected, str) else expected
 
 
-def _same(said: str, right: bool) -> Verdict:
+def _same(answer: str, right: bool) -> Verdict:
     # The expected text is private, so it must not appear in evidence, which leaves the server.
-    return Verdict(float(right), "" if right else f"{short(said)} is something else")
+    return Verdict(float(right), "" if right else f"{short(answer)} is something else")

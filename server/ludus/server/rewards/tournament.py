@@ -42,8 +42,8 @@ class FunctionComparer:
         return Verdict((forth.value + 1.0 - back.value) / 2, forth.evidence)
 
     async def _once(self, first: Attempt, second: Attempt) -> Verdict:
-        found: Any = self.function(first, second)
-        verdict = read_verdict(await found if inspect.isawaitable(found) else found)
+        preference: Any = self.function(first, second)
+        verdict = read_verdict(await preference if inspect.isawaitable(preference) else preference)
         if verdict.value is not None and not 0.0 <= verdict.value <= 1.0:
             return Verdict.unscored(f"the comparison returned {verdict.value:g}, which is not from 0 to 1")
         return verdict
@@ -107,18 +107,18 @@ class Tournament:
         """Return one reward for each attempt, in their order."""
         table = await (self._knockout if self.schedule == "knockout" else self._round_robin)(attempts)
         values = self._values(table)
-        own: Sequence[Reward | None] = [None] * len(attempts)
+        own_rewards: Sequence[Reward | None] = [None] * len(attempts)
         if self.rubric is not None:
-            own = await asyncio.gather(*(self.rubric.score(attempt) for attempt in attempts))
-        return [self._reward(table, n, values[n], own[n]) for n in range(len(attempts))]
+            own_rewards = await asyncio.gather(*(self.rubric.score(attempt) for attempt in attempts))
+        return [self._reward(table, n, values[n], own_rewards[n]) for n in range(len(attempts))]
 
     async def play(self, first: int, second: int, attempts: Sequence[Attempt]) -> Game:
         """Play one game. If the comparer raises an error, the game is undecided."""
-        one, other = attempts[first], attempts[second]
-        if one.answer == other.answer and one.steps == other.steps:
+        first_attempt, second_attempt = attempts[first], attempts[second]
+        if first_attempt.answer == second_attempt.answer and first_attempt.steps == second_attempt.steps:
             return Game(first, second, 0.5, "the same answer")
         try:
-            verdict = await self.comparer.compare(one, other)
+            verdict = await self.comparer.compare(first_attempt, second_attempt)
             value, evidence = verdict.value, verdict.evidence
         except Exception as error:
             return Game(first, second, None, f"the comparison raised {type(error).__name__}")
@@ -133,18 +133,19 @@ class Tournament:
 
     async def _knockout(self, attempts: Sequence[Attempt]) -> Table:
         table = Table(len(attempts))
-        left = list(range(len(attempts)))
+        remaining = list(range(len(attempts)))
         # The draw depends on the attempts too: by the seed alone, a position would get the same draw in every group.
         drawn_by = (self.seed, [(attempt.prompt, attempt.answer) for attempt in attempts])
-        random.Random(ascii(drawn_by)).shuffle(left)
+        random.Random(ascii(drawn_by)).shuffle(remaining)
         bracket = _Bracket(len(attempts))
         number = 0
-        while len(left) > 1:
+        while len(remaining) > 1:
             number += 1
-            pairs = list(zip(left[::2], left[1::2], strict=False))
+            pairs = list(zip(remaining[::2], remaining[1::2], strict=False))
             games = await asyncio.gather(*(self.play(first, second, attempts) for first, second in pairs))
             table.games += games
-            left = [bracket.enter(game, number, last=len(left) == 2) for game in games] + left[len(pairs) * 2 :]
+            winners = [bracket.enter(game, number, last=len(remaining) == 2) for game in games]
+            remaining = winners + remaining[len(pairs) * 2 :]
         table.won = {n: bracket.won(n) for n in range(len(attempts)) if table.results(n) and n not in bracket.unknown}
         return table
 
@@ -162,29 +163,29 @@ class Tournament:
         strengths = bradley_terry(table.count, table.games)
         return [s / (1.0 + s) if games else None for s, games in zip(strengths, results, strict=True)]
 
-    def _reward(self, table: Table, attempt: int, value: float | None, own: Reward | None) -> Reward:
-        label = None if own is None else own.rubric
+    def _reward(self, table: Table, attempt: int, value: float | None, own_reward: Reward | None) -> Reward:
+        label = None if own_reward is None else own_reward.rubric
         games = [game for game in table.games if attempt in (game.first, game.second)]
         if table.count == 1:
             return Reward(value=None, reason="there is no other attempt to compare it with", rubric=label)
         if value is None:
-            why = next((game.evidence for game in games if game.value is None), "no game was decided")
-            return Reward(value=None, reason=f"no comparison: {why}", rubric=label)
+            cause = next((game.evidence for game in games if game.value is None), "no game was decided")
+            return Reward(value=None, reason=f"no comparison: {cause}", rubric=label)
         scored = table.results(attempt)
-        said = f"{math.fsum(scored):g} of {len(scored)} games"
+        evidence = f"{math.fsum(scored):g} of {len(scored)} games"
         if undecided := len(games) - len(scored):
-            said += f", {undecided} undecided"
+            evidence += f", {undecided} undecided"
         components = {"games": Component(value=float(len(scored)), weight=0.0)}
-        share = 1.0 if own is None else self.share
-        components["tournament"] = Component(value=value, weight=share, evidence=said)
+        share = 1.0 if own_reward is None else self.share
+        components["tournament"] = Component(value=value, weight=share, evidence=evidence)
         total = share * value
-        if own is not None:
-            if own.value is None:
-                return own
-            for name, part in own.components.items():
+        if own_reward is not None:
+            if own_reward.value is None:
+                return own_reward
+            for name, part in own_reward.components.items():
                 changed = part.model_copy(update={"weight": part.weight * (1.0 - share)})
                 components[f"rubric/{name}"] = changed
-            total += (1.0 - share) * own.value
+            total += (1.0 - share) * own_reward.value
         return Reward(value=total, components=components, rubric=label)
 
 
@@ -206,8 +207,8 @@ class _Bracket:
             return game.first
         if math.isclose(game.value, 0.5):
             together = self._tied[game.first] | self._tied[game.second]
-            for one in together:
-                self._tied[one] = together
+            for tied in together:
+                self._tied[tied] = together
             return game.first
         winner = game.first if game.value > 0.5 else game.second
         self._won[winner] = number
@@ -215,7 +216,7 @@ class _Bracket:
 
     def won(self, attempt: int) -> int:
         """Return the last round that an attempt won, or an attempt that it tied with."""
-        return max(self._won[one] for one in self._tied[attempt])
+        return max(self._won[tied] for tied in self._tied[attempt])
 
 
 def ranks(values: Sequence[float | None]) -> list[float | None]:
@@ -223,11 +224,11 @@ def ranks(values: Sequence[float | None]) -> list[float | None]:
     scored = [value for value in values if value is not None]
     if len(scored) < 2:
         return [None if value is None else 0.5 for value in values]
-    places = {}
+    ranks = {}
     for value in set(scored):
-        below = sum(other < value for other in scored)
-        places[value] = (below + (scored.count(value) - 1) / 2) / (len(scored) - 1)
-    return [None if value is None else places[value] for value in values]
+        below = sum(rival < value for rival in scored)
+        ranks[value] = (below + (scored.count(value) - 1) / 2) / (len(scored) - 1)
+    return [None if value is None else ranks[value] for value in values]
 
 
 def bradley_terry(count: int, games: Sequence[Game], *, prior: float = 0.5, rounds: int = 1000) -> list[float]:
@@ -255,9 +256,9 @@ def bradley_terry(count: int, games: Sequence[Game], *, prior: float = 0.5, roun
             shared = 1.0 / (strengths[first] + strengths[second])
             against[first] += shared
             against[second] += shared
-        found = [won / weight for won, weight in zip(wins, against, strict=True)]
-        moved = max(abs(math.log(new / old)) for new, old in zip(found, strengths, strict=True))
-        strengths = found
+        estimates = [won / weight for won, weight in zip(wins, against, strict=True)]
+        moved = max(abs(math.log(new / old)) for new, old in zip(estimates, strengths, strict=True))
+        strengths = estimates
         if moved < 1e-9:
             break
     mean = math.fsum(math.log(strength) for strength in strengths) / count

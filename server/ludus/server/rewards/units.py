@@ -11,6 +11,9 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Final
 
+__all__ = ["read_quantity"]
+
+
 Dimension = tuple[int, ...]
 """Exponents of meter, kilogram, second, ampere, kelvin, mole, candela, bit and radian."""
 
@@ -106,7 +109,7 @@ def read_unit(text: str) -> Unit | None:
         return Unit(factor, _PREFIXED["K"][1], offset)
     factor, dimension = 1.0, list(_ZERO)
     sign = 1
-    plain = _RAISED.sub(lambda found: "^" + found[0].translate(_SUPERSCRIPTS), text)
+    plain = _RAISED.sub(lambda match: "^" + match[0].translate(_SUPERSCRIPTS), text)
     for part in re.split(r"([*·/ ]+)", plain):
         if not part or part.isspace() or part in "*·":
             continue
@@ -114,12 +117,12 @@ def read_unit(text: str) -> Unit | None:
             sign = -1
             continue
         term = _TERM.fullmatch(part)
-        found = _symbol(term[1]) if term else None
-        if term is None or found is None:
+        unit = _symbol(term[1]) if term else None
+        if term is None or unit is None:
             return None
         power = sign * int(term[2] or 1)
-        factor *= found[0] ** power
-        dimension = [have + power * more for have, more in zip(dimension, found[1], strict=True)]
+        factor *= unit[0] ** power
+        dimension = [have + power * more for have, more in zip(dimension, unit[1], strict=True)]
     return Unit(factor, tuple(dimension)) if text else None
 
 
@@ -127,9 +130,9 @@ def _symbol(text: str) -> tuple[float, Dimension] | None:
     text = _WORDS.get(text, _WORDS.get(text.lower(), text))
     if text.lower().endswith("s") and text.lower()[:-1] in _WORDS:
         text = _WORDS[text.lower()[:-1]]
-    found = _PREFIXED.get(text) or _PLAIN.get(text)
-    if found is not None:
-        return found
+    symbol = _PREFIXED.get(text) or _PLAIN.get(text)
+    if symbol is not None:
+        return symbol
     for length in (2, 1):
         prefix, base = text[:length], text[length:]
         if prefix in _PREFIXES and base in _PREFIXED:
@@ -147,24 +150,24 @@ _WRITTEN_OTHERWISE: Final = re.compile(rf"[\\${{{_VULGAR}–‑﹣－⋅·]|\*\*
 _REWRITTEN: Final[tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...]] = (
     (
         re.compile(rf"(\d?)\s?([{_VULGAR}])"),
-        lambda found: f"{found[1]}{' ' if found[1] else ''}{VULGAR_FRACTIONS[found[2]]}",
+        lambda match: f"{match[1]}{' ' if match[1] else ''}{VULGAR_FRACTIONS[match[2]]}",
     ),
     (
         re.compile(
             r"(\d)?\s{0,4}\\[dtc]?frac\s{0,4}(?:\{\s{0,4}([-−–]?[\d.,]+)\s{0,4}\}\s{0,4}\{\s{0,4}(\d+)\s{0,4}\}|(\d)\s{0,4}(\d))"
         ),
-        lambda found: f"{found[1] + ' ' if found[1] else ' '}{found[2] or found[4]}/{found[3] or found[5]}",
+        lambda match: f"{match[1] + ' ' if match[1] else ' '}{match[2] or match[4]}/{match[3] or match[5]}",
     ),
-    (re.compile(r"(?<=\d)(?:\{,\}|\\,|,?\\!,?|\\ )(?=\d{3})"), lambda found: "\u202f"),
-    (re.compile(r"\s{0,4}(?:\\times|\\cdot|[⋅·])\s{0,4}(?=10\b)"), lambda found: "×"),
-    (re.compile(r"(?<=\d)\*\*(?=[-−\d])"), lambda found: "^"),
-    (re.compile(r"\^\s{0,4}\{?\\circ\}?"), lambda found: "°"),
-    (re.compile(r"\^\{\s{0,4}([-−]?\d+)\s{0,4}\}"), lambda found: f"^{found[1]}"),
-    (re.compile(r"\s{0,4}\\(?:text|mathrm|mbox|rm)\s{0,4}\{~?([^{}]*)\}"), lambda found: f" {found[1].strip()}"),
-    (re.compile(r"\\([%$#])"), lambda found: found[1]),
-    (re.compile(r"[–‑﹣－](?=\s?[\d.])"), lambda found: "\u2212"),
-    (re.compile(r"\$|\\[()\[\]]|\\(?:left|right)(?![a-z])|\*\*"), lambda found: ""),
-    (re.compile(r"\\[,;:! ]"), lambda found: " "),
+    (re.compile(r"(?<=\d)(?:\{,\}|\\,|,?\\!,?|\\ )(?=\d{3})"), lambda match: "\u202f"),
+    (re.compile(r"\s{0,4}(?:\\times|\\cdot|[⋅·])\s{0,4}(?=10\b)"), lambda match: "×"),
+    (re.compile(r"(?<=\d)\*\*(?=[-−\d])"), lambda match: "^"),
+    (re.compile(r"\^\s{0,4}\{?\\circ\}?"), lambda match: "°"),
+    (re.compile(r"\^\{\s{0,4}([-−]?\d+)\s{0,4}\}"), lambda match: f"^{match[1]}"),
+    (re.compile(r"\s{0,4}\\(?:text|mathrm|mbox|rm)\s{0,4}\{~?([^{}]*)\}"), lambda match: f" {match[1].strip()}"),
+    (re.compile(r"\\([%$#])"), lambda match: match[1]),
+    (re.compile(r"[–‑﹣－](?=\s?[\d.])"), lambda match: "\u2212"),
+    (re.compile(r"\$|\\[()\[\]]|\\(?:left|right)(?![a-z])|\*\*"), lambda match: ""),
+    (re.compile(r"\\[,;:! ]"), lambda match: " "),
 )
 """Other ways to write numbers: vulgar fractions, LaTeX, dashes for a minus, and what each becomes. The repetitions are
 bounded, so that no text makes the search slow."""
@@ -205,7 +208,7 @@ def read_quantities(text: str) -> tuple[Quantity, ...]:
     are cached, since the checks of one rubric read the same one.
     """
     text = _rewritten(text)
-    found = []
+    quantities = []
     at = 0
     # Searching for digits first is several times faster than trying the whole expression at each character.
     while digits := _DIGITS.search(text, at):
@@ -221,13 +224,13 @@ def read_quantities(text: str) -> tuple[Quantity, ...]:
         sign = _sign(text, start)
         value = _value(match)
         if value is not None:
-            shown = text[sign if sign is not None else start : at].strip()
+            original = text[sign if sign is not None else start : at].strip()
             negative = sign is not None and text[sign] != "+"
-            first = start if sign is None else sign
-            before = _BEFORE_PART.search(text, max(0, first - 40), first)
+            begin = start if sign is None else sign
+            before = _BEFORE_PART.search(text, max(0, begin - 40), begin)
             is_part = before is not None or _AFTER_PART.match(text, match.end()) is not None
-            found.append(Quantity(-value if negative else value, unit, shown, is_part))
-    return tuple(found)
+            quantities.append(Quantity(-value if negative else value, unit, original, is_part))
+    return tuple(quantities)
 
 
 def read_quantity(text: str) -> Quantity | None:

@@ -30,23 +30,23 @@ class Verdict:
     """The verdicts below that add up to it, each with the factor by which it counts here; None for a check."""
 
     @classmethod
-    def unscored(cls, why: str) -> Verdict:
+    def unscored(cls, reason: str) -> Verdict:
         """Return a verdict for an item that could not be judged, with the reason."""
-        return cls(None, why)
+        return cls(None, reason)
 
     def leaves(self) -> list[tuple[str, Verdict, float]]:
         """Return the checks below with their full names and effective weights."""
-        found: list[tuple[str, Verdict, float]] = []
-        self._gather(found, 1.0, "")
-        return found
+        named: list[tuple[str, Verdict, float]] = []
+        self._gather(named, 1.0, "")
+        return named
 
-    def _gather(self, found: list[tuple[str, Verdict, float]], factor: float, prefix: str) -> None:
+    def _gather(self, named: list[tuple[str, Verdict, float]], factor: float, prefix: str) -> None:
         if self.parts is None:
-            found.append((prefix + (self.name or "value"), self, factor))
+            named.append((prefix + (self.name or "value"), self, factor))
             return
         inner = f"{prefix}{self.name}/" if self.name else prefix
         for part, share in self.parts:
-            part._gather(found, factor * share, inner)
+            part._gather(named, factor * share, inner)
 
 
 def read_verdict(found: object, name: str = "") -> Verdict:

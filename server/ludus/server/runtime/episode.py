@@ -83,9 +83,9 @@ class StepRecord:
     """One accepted step, or the grade (`tool` is None): the call and its outcome."""
 
     __slots__ = (
-        "_callbacks", "alone", "answered", "arguments", "clock", "deadline", "digest", "key", "left", "logged", "noise",
-        "number", "order", "original_result", "outcome", "past", "refused", "saved", "sent", "size", "task", "tool",
-        "trace", "turn", "turn_rewards", "watchdog", "withheld",
+        "_callbacks", "alone", "answered", "arguments", "clock", "deadline", "digest", "final_version", "key", "logged",
+        "noise", "number", "order", "original_result", "outcome", "past", "refused", "saved", "sent", "size", "task",
+        "tool", "trace", "turn", "turn_rewards", "watchdog", "withheld",
     )  # fmt: skip
 
     def __init__(
@@ -124,7 +124,7 @@ class StepRecord:
         """Whether no other call may start until it has settled: a snapshot of the state is taken."""
         self.saved: Saved | None = None
         """The snapshot of the state after it."""
-        self.left: Version | None = None
+        self.final_version: Version | None = None
         """The state of the world that it left, if it ends the episode well."""
         self.past: StepRecord | None = None
         """The earlier call that this one repeats, whose judged rewards it takes over; dropped when it settles."""
@@ -140,6 +140,7 @@ class StepRecord:
     def settle(self, outcome: StepResult | LudusError, when_durable: Callable[[OnDurable], None] | None = None) -> None:
         """Set the outcome, once, and wake all waiters as soon as it is durable; at once without a journal."""
         self.outcome = outcome
+        # The record outlives the episode. The clock refers to the episode, and `past` to a chain of earlier records.
         self.clock = self.past = self.trace = None
         if self.watchdog is not None:
             self.watchdog.cancel()
@@ -148,6 +149,7 @@ class StepRecord:
             when_durable(self._answer)
             return
         self.answered = True
+        # Taken before they are called: a callback may add another one, which then is called at once.
         callbacks, self._callbacks = self._callbacks, None
         for callback in callbacks or ():
             callback()
@@ -165,6 +167,7 @@ class StepRecord:
     def _answer(self, error: LudusError | None) -> None:
         self.withheld = error
         self.answered = error is None
+        # After a refusal this may be called again (`ask_again`), for the waiters that have come since.
         callbacks, self._callbacks = self._callbacks, None
         for callback in callbacks or ():
             callback()
@@ -185,6 +188,7 @@ class StepRecord:
         Raises:
             LudusError: the outcome is an error, or it cannot be sent for now.
         """
+        # A loop, because between the wake-up and this line a repeat may have asked the journal again.
         while not self.answered and self.withheld is None:
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self.when_settled(partial(_wake, waiter))
@@ -306,6 +310,7 @@ class Episode:
 
     def go_on(self, journal: Journal | None) -> None:
         """Let the requests of an episode that was rebuilt, or that could not be, go on."""
+        # Cleared first: the calls that waited go through `accept`, which would let them wait again.
         recovering, self.recovering = self.recovering, None
         self.journal = journal if self.end_reason is None else None
         if recovering is not None and not recovering.done():
@@ -357,6 +362,7 @@ class Episode:
         size += OUTCOME_BYTES * (len(self.records or ()) + (self.graded is not None))
         for message in self.prompt:
             for block in message.content:
+                # Not `len`: one character takes up to four bytes in memory.
                 size += (block.text if isinstance(block, TextBlock) else block.data).__sizeof__()
         for entry in self.entries or ():
             size += bytes_of_reward(entry.reward)
@@ -371,6 +377,7 @@ class Episode:
     @property
     def noise_key(self) -> str:
         """The key for drawing noise: the seed, or the id if noise is per episode; a fork has its origin's key."""
+        # The calls that a fork repeats from its origin must meet the same noise again.
         if self.origin is not None:
             return self.origin
         noise = self.published.cls.noise
@@ -389,18 +396,20 @@ class Episode:
 
     def overdue(self, now: float) -> EndReason | None:
         """Return the limit of time that has passed, while no call runs; None if there is none."""
+        # A running call ends at its own deadline (`StepRunner._overdue`), which counts the episode's limit as well.
         if self.active or self.recovering is not None:
             return None
         if self.deadline is not None and now >= self.deadline:
             return EndReason.TIME_LIMIT
+        # Without a limit, `or now` makes the comparison false: nothing is idle for longer than the clock has run.
         return EndReason.EXPIRED if now - self.used > (self.limits.idle_seconds or now) else None
 
     @property
     def reward(self) -> Reward:
         """The total reward; unscored if the platform ended the episode or its environment failed."""
-        why = _UNSCORED.get(self.end_reason) if self.end_reason is not None else None
-        if why is not None:
-            return Reward.unscored(why if self.incident is None else f"{why} (incident {self.incident})")
+        cause = _UNSCORED.get(self.end_reason) if self.end_reason is not None else None
+        if cause is not None:
+            return Reward.unscored(cause if self.incident is None else f"{cause} (incident {self.incident})")
         return total(entry.reward for entry in self.entries or ())
 
     @property
@@ -508,11 +517,12 @@ class EpisodeStore:
     def __len__(self) -> int:
         return len(self._living) + len(self._closed)
 
-    def __contains__(self, episode: str) -> bool:
-        return episode in self._living or episode in self._closed
+    def __contains__(self, episode_id: str) -> bool:
+        return episode_id in self._living or episode_id in self._closed
 
     def __iter__(self) -> Iterator[Episode]:
         """Iterate over the episodes that are not closed, whether or not they have ended."""
+        # A copy, because callers end, archive and evict episodes while they iterate.
         return iter(list(self._living.values()))
 
     def everything(self) -> list[Episode]:
@@ -523,54 +533,58 @@ class EpisodeStore:
         """Add an episode."""
         self._living[episode.id] = episode
 
-    def find(self, episode: str) -> Episode:
+    def find(self, episode_id: str) -> Episode:
         """Return the episode with an id; the call counts as use of the episode.
 
         Raises:
             EpisodeNotFound: there is no such episode.
         """
-        found = self._living.get(episode)
-        if found is None:
-            return self._find_closed(episode)
-        found.used = self._loop.time()
-        return found
+        episode = self._living.get(episode_id)
+        if episode is None:
+            return self._find_closed(episode_id)
+        episode.used = self._loop.time()
+        return episode
 
-    def output_of(self, episode: str, tool: str) -> OutputSchema | None:
+    def output_of(self, episode_id: str, tool: str) -> OutputSchema | None:
         """Return the output schema of a tool of an episode; None if it has none, or there is no such tool or episode.
 
         With noise there is none: it would show which observations were changed.
         """
-        found = self._living.get(episode)
-        if found is None and episode in self._closed:
-            found = self._closed[episode][1]
-        known = None if found is None else found.tools.get(tool)
-        return None if found is None or known is None or found.published.cls.noise is not None else known.output
+        episode = self._living.get(episode_id)
+        if episode is None and episode_id in self._closed:
+            episode = self._closed[episode_id][1]
+        definition = None if episode is None else episode.tools.get(tool)
+        return (
+            None
+            if episode is None or definition is None or episode.published.cls.noise is not None
+            else definition.output
+        )
 
-    def _find_closed(self, episode: str) -> Episode:
-        closed = self._closed.get(episode)
+    def _find_closed(self, episode_id: str) -> Episode:
+        closed = self._closed.get(episode_id)
         if closed is None:
-            raise _not_found(episode)
+            raise _not_found(episode_id)
         return closed[1]
 
-    def runs(self, episode: str) -> bool:
+    def runs(self, episode_id: str) -> bool:
         """Return whether an episode is here and has not ended. Unlike `find`, the call does not count as use."""
-        found = self._living.get(episode)
-        return found is not None and found.end_reason is None
+        episode = self._living.get(episode_id)
+        return episode is not None and episode.end_reason is None
 
-    def get_owned(self, episode: str, principal: Principal) -> Episode:
+    def get_owned(self, episode_id: str, principal: Principal) -> Episode:
         """Return the episode with an id if the principal owns it or is an admin; for others it does not exist.
 
         Raises:
             EpisodeNotFound: there is no such episode for the principal.
         """
-        found = self._living.get(episode)
-        if found is None:
-            found = self._find_closed(episode)
+        episode = self._living.get(episode_id)
+        if episode is None:
+            episode = self._find_closed(episode_id)
         else:
-            found.used = self._loop.time()
-        if found.owner != principal.name and Scope.ADMIN not in principal.scopes:
-            raise _not_found(episode)
-        return found
+            episode.used = self._loop.time()
+        if episode.owner != principal.name and Scope.ADMIN not in principal.scopes:
+            raise _not_found(episode_id)
+        return episode
 
     def restore(self, episodes: Iterable[Episode]) -> None:
         """Add the episodes of an earlier process; those that had ended go to the archive."""
@@ -590,6 +604,7 @@ class EpisodeStore:
         """Keep a closed episode for a short time, for repeated requests only."""
         if self._living.pop(episode.id, None) is None:
             return
+        # A closed episode is kept for `result_ttl_seconds`; its secrets are not.
         episode.secrets = None
         self._on_archive(episode)
         self.ended.close(episode.id)
@@ -597,6 +612,7 @@ class EpisodeStore:
 
     def evict(self, now: float) -> None:
         """Drop archived episodes whose time to live has passed, and those for which there is no room."""
+        # The first one closed is the first to go, because all are kept for the same time.
         while self._closed and next(iter(self._closed.values()))[0] <= now:
             self._evict(next(iter(self._closed)))
         self._make_room()
@@ -623,11 +639,11 @@ class EpisodeStore:
             self._journal.evict(name)
 
 
-def _not_found(episode: str) -> EpisodeNotFound:
-    shown = episode[:64]
+def _not_found(episode_id: str) -> EpisodeNotFound:
+    excerpt = episode_id[:64]
     return EpisodeNotFound(
-        f"this server does not know the episode {shown!r}: it ended or was closed a while ago and its result is no "
+        f"this server does not know the episode {excerpt!r}: it ended or was closed a while ago and its result is no "
         "longer kept, it belongs to another token, or it was started on another server (behind a load balancer, "
         "requests must reach the server that started the episode)",
-        episode=shown,
+        episode=excerpt,
     )

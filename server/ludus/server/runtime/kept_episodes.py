@@ -87,14 +87,14 @@ class KeptEpisodes:
         """
         if self.bytes <= self._most:
             return None
-        holder = max(self._owners.values(), key=lambda one: one.bytes)
-        oldest = (name for kept in (holder.closed, holder.open) for name in kept)
+        holder = max(self._owners.values(), key=lambda candidate: candidate.bytes)
+        oldest = (name for episodes in (holder.closed, holder.open) for name in episodes)
         return next((name for name in oldest if name != self._last and may_go(name)), None)
 
 
 def bytes_of_reward(reward: Reward) -> int:
     """Return about how many bytes a reward holds in its texts and components."""
-    size = len(reward.reason or "") + sum(len(name) + len(why) for name, why in reward.missing.items())
+    size = len(reward.reason or "") + sum(len(name) + len(cause) for name, cause in reward.missing.items())
     for name, part in reward.components.items():
         size += COMPONENT_BYTES + len(name) + len(part.evidence or "")
     return size

@@ -11,6 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from ludus.protocol.episodes import EpisodeLimits
 from ludus.protocol.errors import CapacityError, ShuttingDown
 
+__all__ = ["ServerLimits"]
+
 
 class ServerLimits(BaseModel):
     """The limits of one server process. Times are in seconds; None means no limit."""
@@ -91,9 +93,9 @@ class ServerLimits(BaseModel):
 def _least(layers: tuple[EpisodeLimits, ...]) -> EpisodeLimits:
     """Return the least value of each limit; cached, as most episodes of a server have the same limits."""
     least = {
-        name: min(given)
+        name: min(values)
         for name in EpisodeLimits.model_fields
-        if (given := [value for layer in layers if (value := getattr(layer, name)) is not None])
+        if (values := [value for layer in layers if (value := getattr(layer, name)) is not None])
     }
     return EpisodeLimits(**least)
 
@@ -169,9 +171,10 @@ class Capacity:
             self.used += count
             turn.set_result(None)
 
-    def _full(self, why: str, limit: str) -> CapacityError:
+    def _full(self, cause: str, limit: str) -> CapacityError:
         return CapacityError(
-            f"all {self.size} places for episodes are taken and {why}; close episodes you no longer need, or try again",
+            f"all {self.size} places for episodes are taken and {cause}; close episodes you no longer need, or "
+            "try again",
             limit=limit,
             retryAfter=max(1.0, self._queue_seconds / 4),
         )

@@ -19,8 +19,8 @@ def disturbed(call: Call, noise: Noise, counts: Counter[NoiseKind]) -> Call:
     """
 
     async def disturb(episode: Episode, record: StepRecord) -> StepResult:
-        last = episode.limits.max_steps
-        event = noise.draw(episode.noise_key, record.number) if last is None or record.number < last else None
+        last_step = episode.limits.max_steps
+        event = noise.draw(episode.noise_key, record.number) if last_step is None or record.number < last_step else None
         if event is None:
             return await call(episode, record)
         if event.kind == "delay":

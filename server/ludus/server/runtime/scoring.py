@@ -39,31 +39,34 @@ SUBMITTED_TEXT: Final = "Your answer was handed in. The episode is over."
 """The observation of a final message."""
 
 
-def start_scoring(episode: Episode, workers: Share, last: TakenStep | None = None) -> Attempt:
+def start_scoring(episode: Episode, workers: Share, latest: TakenStep | None = None) -> Attempt:
     """Return the episode's attempt as it is now, and let the environment's code in this task score it.
 
     Args:
         episode: the episode to score; its class declares rewards.
         workers: the threads for checks that may block.
-        last: the latest step, if it is not settled yet.
+        latest: the latest step, if it is not settled yet.
     """
     binding = episode.published.cls._binding
     assert binding is not None
     before = episode.attempt
-    known = {} if before is None else {step.number: step for step in before.steps}
+    # Each step is described once: there may be an attempt for every step, and all of them again would take quadratic
+    # time.
+    described = {} if before is None else {step.number: step for step in before.steps}
     steps = [
-        known.get(record.number) or _taken(episode, record, record.original_result or record.outcome)
+        described.get(record.number) or _taken(episode, record, record.original_result or record.outcome)
         for record in episode.records or ()
         if _reached(record) and isinstance(record.outcome, StepResult)
     ]
-    if last is not None:
-        steps.append(last)
+    if latest is not None:
+        steps.append(latest)
     attempt = episode.attempt = Attempt(
         task=episode.task,
         steps=tuple(steps),
         prompt="\n\n".join(text_of(message.content) for message in episode.prompt),
         environment=episode.instance,
         policy=POLICY.get() or os.environ.get(POLICY_VARIABLE),
+        # The lock of the instance, not of one attempt: checks of steps that overlap call methods of the same instance.
         lock=asyncio.Lock() if before is None else before.lock,
         in_its_thread=workers.at(episode.home).run,
     )
@@ -81,10 +84,12 @@ def judging_steps(call: Call, binding: Binding, workers: Share) -> Call:
         if not (binding.step or finished):
             return result
         if record.past is not None:
-            return result.model_copy(update={"reward": _own_reward(record.past)})
+            # Its judged rewards are taken over; those of turns are entries of their own (`judging_turns`).
+            reward = next((entry.reward for entry in record.past.logged if entry.source != "turn"), None)
+            return result.model_copy(update={"reward": reward})
         rewards = [] if result.reward is None else [result.reward]
-        last = _step(episode, record, text_of(result.content), None, result.metadata)
-        attempt = start_scoring(episode, workers, last)
+        latest = _step(episode, record, text_of(result.content), None, result.metadata)
+        attempt = start_scoring(episode, workers, latest)
         if binding.step is not None:
             rewards += _read(await binding.step.score(attempt, offload=workers.run))
         if finished and type(episode.instance).grade is Environment.apply_rubric:
@@ -99,15 +104,17 @@ def judging_turns(call: Call, rubric: Rubric, workers: Share) -> Call:
 
     async def judge(episode: Episode, record: StepRecord) -> StepResult:
         result = await call(episode, record)
-        own = asyncio.current_task()
+        own_task = asyncio.current_task()
         try:
             if record.past is not None:
                 pass_turns(episode, record, result)
                 record.turn_rewards = tuple(entry for entry in record.past.logged if entry.source == "turn")
+            # A record that was settled from outside (deadline, end) gets no more rewards: its entries are written
+            # already.
             elif record.outcome is None:
                 record.turn_rewards = await _judge_turns(episode, record, result, rubric, workers)
         except BaseException as error:
-            if user_code.from_host(error, own):
+            if user_code.from_host(error, own_task):
                 raise
             raise user_code.UserCodeError(error, "judging a turn") from error
         return result
@@ -122,12 +129,18 @@ async def _judge_turns(
     due = turns.done(episode, record, step, ended=result.terminated)
     if not due:
         return ()
-    whole = start_scoring(episode, workers, step)
+    episode_attempt = start_scoring(episode, workers, step)
     entries = []
     for turn in due:
         # Concurrent calls may be finished and not settled yet; the turn has all of them.
-        known = {one.number: one for one in (*whole.steps, *turn.steps) if one.number <= turn.last}
-        attempt = replace(whole, steps=tuple(known[number] for number in sorted(known)), turn=turn.taken())
+        by_number = {
+            finished.number: finished
+            for finished in (*episode_attempt.steps, *turn.steps)
+            if finished.number <= turn.last
+        }
+        attempt = replace(
+            episode_attempt, steps=tuple(by_number[number] for number in sorted(by_number)), turn=turn.taken()
+        )
         for reward in _read(await rubric.score(attempt, offload=workers.run)):
             entries.append(RewardEntry(step=turn.last, source="turn", reward=reward, turn=turn.number))
     return tuple(entries)
@@ -141,11 +154,6 @@ def pass_turns(episode: Episode, record: StepRecord, outcome: StepResult | Ludus
     turns.done(episode, record, _taken(episode, record, result) if reached else None, ended=ended)
 
 
-def _own_reward(past: StepRecord) -> Reward | None:
-    """Return the reward that an earlier call had without those of turns."""
-    return next((entry.reward for entry in past.logged if entry.source != "turn"), None)
-
-
 def may_grade_nothing(episode: Episode) -> bool:
     """Return whether a grade may be None: when the class declares rewards, but none for the end of an episode."""
     binding = episode.published.cls._binding
@@ -153,8 +161,8 @@ def may_grade_nothing(episode: Episode) -> bool:
 
 
 def _read(reward: object) -> list[Reward]:
-    found = read_reward(reward)
-    return [] if found is None else [found]
+    value = read_reward(reward)
+    return [] if value is None else [value]
 
 
 def _reached(record: StepRecord) -> bool:
@@ -183,15 +191,15 @@ async def score(
     """
     function = published.cls.score_group
     offload = not inspect.iscoroutinefunction(function)
-    own = asyncio.current_task()
+    own_task = asyncio.current_task()
     try:
         async with time_limit(seconds):
             scores = await user_code.run(workers, offload, function, task, candidates)
-        rewards = [reward for one in scores if (reward := read_reward(one)) is not None]
+        rewards = [reward for value in scores if (reward := read_reward(value)) is not None]
         if len(rewards) != len(candidates):
             raise TypeError(f"score_group must return one reward for each of {len(candidates)} candidates")
     except BaseException as error:
-        if user_code.from_host(error, own):
+        if user_code.from_host(error, own_task):
             raise
         raise user_code.failure("score_group", None, published.name, error) from None
     return rewards

@@ -70,10 +70,10 @@ def seats_to_start(published: Published, params: StartParams) -> tuple[str, ...]
             raise Unsupported(f"environment {name!r} has no seats; leave `seats` and `opponent` out", environment=name)
         return ()
     named = seats if params.seats == "all" else params.seats if params.seats is not None else seats[:1]
-    unknown = [one for one in named if one not in seats]
+    unknown = [choice for choice in named if choice not in seats]
     if unknown or len(set(named)) != len(named):
-        what = f"has no seat {unknown[0]!r}" if unknown else "can start each seat only once"
-        raise InvalidParams(f"`seats`: environment {name!r} {what}; its seats are {', '.join(seats)}")
+        problem = f"has no seat {unknown[0]!r}" if unknown else "can start each seat only once"
+        raise InvalidParams(f"`seats`: environment {name!r} {problem}; its seats are {', '.join(seats)}")
     if params.opponent is not None and params.opponent not in opponents:
         have = ", ".join(opponents) or "none"
         raise InvalidParams(f"`opponent`: environment {name!r} has no {params.opponent!r}; its opponents are {have}")
@@ -108,11 +108,11 @@ def end_others(
     journal: Journal | None,
 ) -> None:  # fmt: skip
     """End the episodes that must end now because another one of their match has."""
-    for other, why, cause in match.ending(episode, reason, failure):
-        end(other, why, cause)
+    for ended, end_reason, cause in match.ending(episode, reason, failure):
+        end(ended, end_reason, cause)
     if journal is not None:
-        for other, entries in match.owed():
-            journal.append(Ended(other.id, EndReason.COMPLETED, None, entries))
+        for rewarded, entries in match.owed():
+            journal.append(Ended(rewarded.id, EndReason.COMPLETED, None, entries))
 
 
 def end_decided(episodes: Sequence[Episode], end: EndEpisode) -> None:

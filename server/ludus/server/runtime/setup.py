@@ -60,47 +60,47 @@ class EpisodeSetup:
         published = episode.published
         if episode.secrets:
             episode_secrets.add(episode.secrets.values())
-        what = "the constructor"
-        own = asyncio.current_task()
+        stage = "the constructor"
+        own_task = asyncio.current_task()
         try:
             async with time_limit(self._setup_seconds):
                 instance = episode.instance = await self._construct(episode, published.cls, object)
                 instance.task, instance.seed, instance.secrets = episode.task, episode.seed, episode.secrets or {}
                 if episode.match is not None:
-                    what = "the match"
+                    stage = "the match"
                     instance.seat = episode.seat
                     instance.match = await episode.match.open(self._workers.share(published.name), episode)
                     episode.tools = published.tools_of_seat(episode.seat, lone=episode.match.lone)
                     episode.specs = tuple(tool.spec for tool in episode.tools.values())
                 if published.cls.toolsets:
-                    made = [
+                    toolsets = [
                         await self._construct(episode, toolset, Toolset, instance) for toolset in published.cls.toolsets
                     ]
-                    episode.toolsets = tuple(made)
-                what = "the sandbox"
+                    episode.toolsets = tuple(toolsets)
+                stage = "the sandbox"
                 if published.sandboxed:
                     instance.sandboxes = episode.sandboxes = await self._lease(episode)
                 if published.worlds is not None:
-                    what = "the world"
+                    stage = "the world"
                     await self._worlds.give(episode)
-                what = "setup"
+                stage = "setup"
                 if published.has_setup:
                     await self._run(episode, instance.setup)
-                what = "the prompt"
+                stage = "the prompt"
                 episode.prompt = self._shared(await self._run(episode, instance.prompt))
                 if published.has_task_tools:
-                    what = "task_tools"
+                    stage = "task_tools"
                     self._add_task_tools(episode, await self._run(episode, instance.task_tools))
-                if saves and self._snapshots.wanted(published):
-                    what = "the snapshot"
+                if saves and self._snapshots.enabled_for(published):
+                    stage = "the snapshot"
                     episode.saved = {0: await self._take_first(episode)}
         except TimeoutError:
-            raise self._failure(what, episode, f"it took longer than {self._setup_seconds:g} s") from None
+            raise self._failure(stage, episode, f"it took longer than {self._setup_seconds:g} s") from None
         except BaseException as error:
-            ours = isinstance(error, LudusError) and not isinstance(error, AuthoringError | EpisodeFailed)
-            if ours or user_code.from_host(error, own):
+            from_server = isinstance(error, LudusError) and not isinstance(error, AuthoringError | EpisodeFailed)
+            if from_server or user_code.from_host(error, own_task):
                 raise
-            raise self._failure(what, episode, error) from None
+            raise self._failure(stage, episode, error) from None
         if allowed is not None:
             self._restrict(episode, allowed)
         episode.began = episode.used = asyncio.get_running_loop().time()
@@ -122,7 +122,7 @@ class EpisodeSetup:
             await self.open(episodes[0], allowed, saves=saves)
             return
         outcomes = await asyncio.gather(
-            *(self._open_match(one, allowed, saves=saves) for one in by_match(episodes)), return_exceptions=True
+            *(self._open_match(seats, allowed, saves=saves) for seats in by_match(episodes)), return_exceptions=True
         )
         for outcome in outcomes:
             if isinstance(outcome, BaseException):
@@ -183,11 +183,11 @@ class EpisodeSetup:
         except SandboxUnsupported as error:
             raise type(error)(f"task {episode.row.id!r} has no sandbox: {error.message}") from None
 
-    async def _construct(self, episode: Episode, cls: type[Any], base: type[Any], *given: Any) -> Any:
+    async def _construct(self, episode: Episode, cls: type[Any], base: type[Any], *arguments: Any) -> Any:
         """Return an object of an author's class: made in the episode's thread if its constructor is the author's."""
         if cls.__init__ is base.__init__ or not episode.published.cls.blocking:
-            return user_code.call(cls, *given)
-        return await user_code.run(self._workers.share(episode.published.name).at(episode.home), True, cls, *given)
+            return user_code.call(cls, *arguments)
+        return await user_code.run(self._workers.share(episode.published.name).at(episode.home), True, cls, *arguments)
 
     async def _run(self, episode: Episode, method: Any) -> Any:
         offload = episode.published.cls.blocking and not inspect.iscoroutinefunction(method)
@@ -230,14 +230,14 @@ class EpisodeSetup:
         episode.tools = {name: tool for name, tool in episode.tools.items() if name in chosen}
         episode.specs = tuple(tool.spec for tool in episode.tools.values())
 
-    def _failure(self, what: str, episode: Episode, cause: BaseException | str) -> EpisodeFailed:
-        return user_code.failure(what, episode.id, episode.published.name, cause)
+    def _failure(self, stage: str, episode: Episode, cause: BaseException | str) -> EpisodeFailed:
+        return user_code.failure(stage, episode.id, episode.published.name, cause)
 
 
 def _break(task: asyncio.Task[None]) -> None:
     """End a task whose code ignores cancellation, by closing its coroutine."""
     coroutine = task.get_coro()
-    task.add_done_callback(lambda done: done.cancelled() or done.exception())
+    task.add_done_callback(lambda teardown: teardown.cancelled() or teardown.exception())
     try:
         if coroutine is not None:
             coroutine.close()

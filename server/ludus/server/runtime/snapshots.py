@@ -73,7 +73,7 @@ class Snapshots:
         self._closed = False
         self._lanes = [ThreadPoolExecutor(1, "ludus-snapshots") for _ in range(LANES)]
 
-    def wanted(self, published: Published) -> bool:
+    def enabled_for(self, published: Published) -> bool:
         """Return whether snapshots of an environment's episodes are taken."""
         return published.cls.durable == "snapshot" and (self._survives or published.cls.forkable)
 
@@ -94,6 +94,8 @@ class Snapshots:
             LudusError: the sandbox or the disk failed.
         """
         await committed(self._journal, None)  # the snapshot before this one, which `keep` leaves in the store
+        # The sandbox and the generator are saved after the author's method, which may still write files or draw
+        # numbers.
         parts: dict[str, bytes] = {}
         instance = episode.instance
         state = await self._run(episode, instance.snapshot)
@@ -117,13 +119,15 @@ class Snapshots:
         if episode.saved is None:
             episode.saved = {}
         episode.saved[saved.step] = saved
+        # With the journal in its order: the entry must stand after that of the call, and parts that an entry names are
+        # in the store before (`take` has waited for them).
         if episode.journal is not None:
             episode.journal.append(saved)
         if len(episode.saved) > KEPT:
             steps = sorted(episode.saved)
             dropped = [episode.saved.pop(step) for step in steps[1:-2:2]]  # the last one is not yet durable
-            left = {digest for one in episode.saved.values() for digest in one.parts.values()}
-            unused = {digest for one in dropped for digest in one.parts.values()} - left
+            used = {digest for snapshot in episode.saved.values() for digest in snapshot.parts.values()}
+            unused = {digest for snapshot in dropped for digest in snapshot.parts.values()} - used
             self.in_lane(episode.id, self.store.drop, episode.id, unused)
 
     def nearest(self, saved: Mapping[int, Saved] | None, upto: int) -> Saved | None:
@@ -140,9 +144,11 @@ class Snapshots:
         parts = await self.in_lane(saved.episode, self._get, saved)
         instance = episode.instance
         if "rng" in parts:
-            version, words, rest = json.loads(parts["rng"])
+            version, words, gauss_next = json.loads(parts["rng"])
+            # The generator is restored before the author's `restore`, so that what `restore` draws is drawn as in any
+            # repeat.
             instance._rng = random.Random(0)
-            instance._rng.setstate((version, tuple(words), rest))
+            instance._rng.setstate((version, tuple(words), gauss_next))
         if "files" in parts and episode.sandboxes is not None:
             await episode.sandboxes.agent.restore(Snapshot(parts["files"]))
         try:
@@ -156,11 +162,11 @@ class Snapshots:
         Raises:
             Unsupported: the origin has dropped them, because it has ended.
         """
-        saved = {step: one for step, one in (source.saved or {}).items() if step <= upto}
-        digests = {digest for one in saved.values() for digest in one.parts.values()}
+        saved = {step: snapshot for step, snapshot in (source.saved or {}).items() if step <= upto}
+        digests = {digest for snapshot in saved.values() for digest in snapshot.parts.values()}
         if not await self.in_lane(episode.id, self.store.share, source.id, episode.id, digests):
             raise Unsupported(f"episode {source.id} has ended, and its snapshots are dropped")
-        episode.saved = {step: Saved(episode.id, step, one.parts) for step, one in saved.items()}
+        episode.saved = {step: Saved(episode.id, step, snapshot.parts) for step, snapshot in saved.items()}
 
     def forget(self, episode: Episode) -> None:
         """Drop the snapshots of an episode that needs them no longer."""
@@ -189,16 +195,16 @@ class Snapshots:
         if self._temporary is not None:
             shutil.rmtree(self._temporary, ignore_errors=True)
 
-    async def _run(self, episode: Episode, method: Any, *given: Any) -> Any:
+    async def _run(self, episode: Episode, method: Any, *arguments: Any) -> Any:
         offload = episode.published.cls.blocking and not inspect.iscoroutinefunction(method)
         return await user_code.run(
-            self._workers.share(episode.published.name).at(episode.home), offload, method, *given
+            self._workers.share(episode.published.name).at(episode.home), offload, method, *arguments
         )
 
-    def in_lane(self, episode: str, function: Callable[..., T], *given: Any) -> asyncio.Future[T]:
+    def in_lane(self, episode: str, function: Callable[..., T], *arguments: Any) -> asyncio.Future[T]:
         """Let the store do something for an episode, after what it was given for this episode before."""
         lane = self._lanes[crc32(episode.encode()) % LANES]
-        return asyncio.get_running_loop().run_in_executor(lane, function, *given)
+        return asyncio.get_running_loop().run_in_executor(lane, function, *arguments)
 
     def _put(self, episode: str, parts: Mapping[str, bytes]) -> dict[str, str]:
         return {name: self.store.put(episode, data) for name, data in parts.items()}
@@ -214,8 +220,9 @@ def saving(call: Call, snapshots: Snapshots, every: int) -> Call:
         result = await call(episode, record)
         due = record.past is None and record.number % every == 0 and not result.ended
         if due and record.outcome is None and episode.active == [record]:
+            # Set before the first await: no call may start while the state is read (`_may_overlap` looks at it).
             record.alone = True
-            waiting = sum(1 for one in episode.queue or () if one.tool is not None)
+            waiting = sum(1 for queued in episode.queue or () if queued.tool is not None)
             try:
                 record.saved = await snapshots.take(episode, episode.asked - waiting)
             except (PartNotWritten, ShuttingDown) as error:

@@ -45,8 +45,8 @@ class StartupHooks:
                 if _is_defined(environment, "startup"):
                     await self._run(environment, environment.cls.startup, "startup")
                 if _is_defined(environment, "catalog_tools"):
-                    found = await self._run(environment, environment.cls.catalog_tools, "catalog_tools")
-                    _add_tools(environment, found)
+                    definitions = await self._run(environment, environment.cls.catalog_tools, "catalog_tools")
+                    _add_tools(environment, definitions)
         except AuthoringError as error:
             self.refusal = error
             await self.aclose()
@@ -58,14 +58,14 @@ class StartupHooks:
     async def aclose(self) -> None:
         """Shut the environments down, the last one first; failures are only logged."""
         while self._started:
-            one = self._started.pop()
-            if _is_defined(one, "shutdown"):
+            published = self._started.pop()
+            if _is_defined(published, "shutdown"):
                 try:
-                    await self._run(one, one.cls.shutdown, "shutdown")
+                    await self._run(published, published.cls.shutdown, "shutdown")
                 except AuthoringError as error:
                     log.error("%s", error.message)
 
-    async def _run(self, published: Published, hook: Callable[[], Any], what: str) -> Any:
+    async def _run(self, published: Published, hook: Callable[[], Any], hook_name: str) -> Any:
         name = published.name
         offload = published.cls.blocking and not inspect.iscoroutinefunction(hook)
         try:
@@ -73,30 +73,34 @@ class StartupHooks:
                 return await user_code.run(self._workers.share(name), offload, hook)
         except TimeoutError:
             raise AuthoringError(
-                f"{what} of environment {name!r} took longer than {self._seconds:g} s; make it faster, or raise the "
-                "limit `startup_seconds`"
+                f"{hook_name} of environment {name!r} took longer than {self._seconds:g} s; make it faster, or raise "
+                "the limit `startup_seconds`"
             ) from None
         except user_code.UserCodeError as error:
             cause = error.cause
-            log.error("%s of environment %r failed", what, name, exc_info=cause)
+            log.error("%s of environment %r failed", hook_name, name, exc_info=cause)
             text = user_code.message_of(cause, type(cause).__name__)
             if isinstance(cause, LudusError):
-                raise AuthoringError(f"{what} of environment {name!r} failed: {cause.message}") from cause
-            raise AuthoringError(f"{what} of environment {name!r} raised {type(cause).__name__}: {text}") from cause
+                raise AuthoringError(f"{hook_name} of environment {name!r} failed: {cause.message}") from cause
+            raise AuthoringError(
+                f"{hook_name} of environment {name!r} raised {type(cause).__name__}: {text}"
+            ) from cause
         except Exception as error:
-            raise AuthoringError(f"{what} of environment {name!r} raised {type(error).__name__}: {error}") from error
+            raise AuthoringError(
+                f"{hook_name} of environment {name!r} raised {type(error).__name__}: {error}"
+            ) from error
 
 
 def _is_defined(published: Published, hook: str) -> bool:
-    own, base = getattr(published.cls, hook), getattr(Environment, hook)
-    return getattr(own, "__func__", own) is not base.__func__
+    defined, base = getattr(published.cls, hook), getattr(Environment, hook)
+    return getattr(defined, "__func__", defined) is not base.__func__
 
 
-def _add_tools(published: Published, found: object) -> None:
-    where = f"catalog_tools of environment {published.name!r}"
-    if not isinstance(found, Sequence) or not all(isinstance(spec, ToolSpec) for spec in found):
-        raise AuthoringError(f"{where} must return a list of ToolSpec, not {type(found).__name__}")
-    names = [spec.name for spec in (*published.own_specs, *found)]
-    if twice := [name for name in names if names.count(name) > 1]:
-        raise AuthoringError(f"{where} has a second tool called {twice[0]!r}")
-    published.specs = (*published.own_specs, *found)
+def _add_tools(published: Published, definitions: object) -> None:
+    source = f"catalog_tools of environment {published.name!r}"
+    if not isinstance(definitions, Sequence) or not all(isinstance(spec, ToolSpec) for spec in definitions):
+        raise AuthoringError(f"{source} must return a list of ToolSpec, not {type(definitions).__name__}")
+    names = [spec.name for spec in (*published.own_specs, *definitions)]
+    if repeated := [name for name in names if names.count(name) > 1]:
+        raise AuthoringError(f"{source} has a second tool called {repeated[0]!r}")
+    published.specs = (*published.own_specs, *definitions)

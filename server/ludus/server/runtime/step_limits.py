@@ -168,13 +168,14 @@ class StepLimits:
         episode.pending_bytes -= size
 
 
-def _too_large(why: str) -> StepError:
-    return StepError(code="invalid_arguments", message=f"The arguments are too large: {why}. Call with less.")
+def _too_large(cause: str) -> StepError:
+    return StepError(code="invalid_arguments", message=f"The arguments are too large: {cause}. Call with less.")
 
 
-def _queue_full(episode: Episode, what: str, limit: str) -> CapacityError:
+def _queue_full(episode: Episode, allowance: str, limit: str) -> CapacityError:
     return CapacityError(
-        f"episode {episode.id} has as many unfinished calls as it may ({what}); wait for one to finish and try again",
+        f"episode {episode.id} has as many unfinished calls as it may ({allowance}); wait for one to finish and try "
+        "again",
         limit=limit,
         retryAfter=RETRY_SECONDS,
         episode=episode.id,

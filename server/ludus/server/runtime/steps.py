@@ -82,9 +82,9 @@ class OnEnd(Protocol):
     """The callback that ends an episode."""
 
     def __call__(
-        self, episode: Episode, reason: EndReason, failure: EpisodeFailed | None, last: StepRecord | None = None
+        self, episode: Episode, reason: EndReason, failure: EpisodeFailed | None, ended_by: StepRecord | None = None
     ) -> None:
-        """End the episode; `last` is the record that ended it."""
+        """End the episode; `ended_by` is the record that ended it."""
 
 
 @dataclass(slots=True)
@@ -174,6 +174,8 @@ class StepRunner:
             return earlier
         if episode.end_reason is not None:
             raise episode.ended_error()
+        # From here to `_enter` nothing may await: between a lookup that finds no record of the key and the new record,
+        # a repeat of the request would start the call a second time.
         due = episode.asked if tool is None else episode.asked + 1
         if number is not None and number != due:
             raise StepConflict(
@@ -187,6 +189,7 @@ class StepRunner:
         if (journal := episode.journal) is not None and journal.refusal is not None:
             check_writable(journal)
         if tool is not None and (account := episode.account) is not None and account.counts_steps:
+            # After the checks above: a call that they refuse must not count against its owner's rate.
             account.take_step()
         record = StepRecord(due, key, tool, arguments, turn)
         record.trace = self._tracing.current() if self._tracing is not None else None
@@ -259,6 +262,7 @@ class StepRunner:
         turn, grade = record.turn, record.tool is None
         if not settled:
             text = turn.text if turn is not None else ""
+            # First, because it may raise: until here nothing of the episode has changed.
             record.size, too_large = self._limits.admit(episode, record.arguments, text, final=grade)
             record.refused = record.refused or too_large
             if record.refused is not None and record.digest is None:
@@ -284,6 +288,7 @@ class StepRunner:
         if episode.queue or (episode.active and not _may_overlap(episode, record, episode.active)):
             if episode.queue is None:
                 episode.queue = deque()
+            # A queue that is not empty keeps the order: a concurrent call must not overtake one that waits.
             episode.queue.append(record)
         else:
             self._start(episode, record)
@@ -317,7 +322,7 @@ class StepRunner:
 
     async def call(self, episode: Episode, record: StepRecord) -> None:
         """Run a record's call, as its own task, and settle the record unless that has happened meanwhile."""
-        own = record.task
+        own_task = record.task
         handlers = self._handlers[episode.published.name]
         outcome: StepResult | LudusError
         CLOCK.set(partial(self._clock, episode, record))
@@ -327,7 +332,7 @@ class StepRunner:
                 if episode.sandboxes is not None:
                     episode.sandboxes.check_cassettes()
             except BaseException as error:
-                if user_code.from_host(error, own):
+                if user_code.from_host(error, own_task):
                     raise
                 outcome = user_code.failure(_what(record), episode.id, episode.published.name, error)
             if record.outcome is None:
@@ -353,7 +358,7 @@ class StepRunner:
         call, grade = self._limits.limited(call), self._limits.limited(grade)
         if published.worlds is not None:
             call, grade = self._worlds.leaving_state(call), self._worlds.leaving_state(grade)
-        if self._snapshots.wanted(published):
+        if self._snapshots.enabled_for(published):
             call = saving(call, self._snapshots, cls.snapshot_every)
         if cls.outside_effects and self._journal is not None:
             call, grade = _written_ahead(call, self._journal), _written_ahead(grade, self._journal)
@@ -412,14 +417,15 @@ class StepRunner:
             return
         end = episode.deadline
         outcome: StepResult | LudusError
+        # asyncio may run a timer up to a clock tick before its time, and this one was set for the end itself.
         if end is not None and self._loop.time() >= end - 1e-3:
             text = TextBlock(text=f"The episode's time limit of {episode.limits.seconds:g} s has passed.")
             outcome = StepResult(
                 step=record.number, content=(text,), noise=record.noise, end_reason=EndReason.TIME_LIMIT
             )
         else:
-            why = f"it took longer than {episode.limits.tool_seconds:g} s"
-            outcome = user_code.failure(_what(record), episode.id, episode.published.name, why)
+            cause = f"it took longer than {episode.limits.tool_seconds:g} s"
+            outcome = user_code.failure(_what(record), episode.id, episode.published.name, cause)
         self.settle(episode, record, outcome)
 
     # ── settle ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -448,15 +454,20 @@ class StepRunner:
         journal = episode.journal
         if journal is not None:
             self._write(journal, episode, record, outcome)
+        # After the call's own entry: a journal that ends between the two must not hold a state whose call it lacks.
         if record.saved is not None:
             self._snapshots.keep(episode, record.saved)
         if reason is not None:
+            # Before the record is settled: `when_durable` then waits for the entry of the end as well, and the waiters
+            # find the episode ended.
             self._on_end(episode, reason, failure, record)
         record.settle(outcome, journal.when_durable if journal is not None else None)
+        # Only a refusal withholds an outcome at once. The call has run meanwhile, so its episode must be taken back.
         if record.withheld is not None and journal is not None:
             journal.undo()
         if record.task is not None and not record.task.done() and record.task is not asyncio.current_task():
             record.task.cancel()
+        # After the end: an episode that has ended has no queue any more.
         if episode.queue:
             self._start_waiting(episode)
 
@@ -488,6 +499,7 @@ class StepRunner:
 
     def drain(self, episode: Episode) -> None:
         """Settle all records that run or wait with the error that the episode has ended."""
+        # Cleared first: `settle`, which may have led here, then starts no queued call.
         waiting = [*(episode.active or ()), *(episode.queue or ())]
         episode.active = episode.queue = None
         for record in waiting:
@@ -513,16 +525,17 @@ def _tool_call(share: Share) -> Call:
     async def call(episode: Episode, record: StepRecord) -> StepResult:
         assert record.tool is not None
         tool = episode.tools[record.tool]
+        # Before a slot is taken: a call with wrong arguments must not wait for a thread.
         arguments = tool.arguments(record.arguments)
         target = episode.instance if tool.owner is None else episode.toolsets[tool.owner]
         method = tool.function if tool.function is not None else getattr(target, tool.attribute)
         rng = episode.instance.rng if tool.context is not None else None
         home = None if tool.concurrent else episode.home
-        place = (share.enter_at_once(home) or await share.enter(home)) if tool.offload else None
+        slot = (share.enter_at_once(home) or await share.enter(home)) if tool.offload else None
         if tool.context is not None and rng is not None:
             arguments[tool.context] = StepContext(step=record.number, deadline=record.deadline, rng=rng)
         try:
-            value = method(**arguments) if place is None else await place.run(method, **arguments)
+            value = method(**arguments) if slot is None else await slot.run(method, **arguments)
             if type(value) is CoroutineType or inspect.isawaitable(value):
                 value = await value
         except InvalidArguments as error:  # only our own one, above, is the agent's mistake
@@ -564,9 +577,9 @@ def _written_ahead(call: Call, journal: Journal) -> Call:
 
 def _may_overlap(episode: Episode, record: StepRecord, active: Iterable[StepRecord]) -> bool:
     """Return whether the tools of a record and of those that run are all `concurrent`, and none is being saved."""
-    if any(one.alone for one in active):
+    if any(running.alone for running in active):
         return False
-    tools = [episode.tools.get(one.tool) if one.tool is not None else None for one in (record, *active)]
+    tools = [episode.tools.get(call.tool) if call.tool is not None else None for call in (record, *active)]
     return all(tool is not None and tool.concurrent for tool in tools)
 
 
@@ -605,14 +618,14 @@ def _check_same(
     """Raise `KeyConflict` if the key belongs to another call. Argument types are compared too: `true` is not `1`."""
     if earlier.tool == tool and earlier.turn == turn and number in (None, earlier.number):
         if earlier.digest is not None:
-            same = earlier.digest == digest_of(arguments)
+            matches = earlier.digest == digest_of(arguments)
         else:
-            same = same_json(earlier.arguments, arguments)
-        if same:
+            matches = same_json(earlier.arguments, arguments)
+        if matches:
             return
-    asked = "a grade" if earlier.tool is None else f"step {earlier.number} ({earlier.tool})"
+    earlier_call = "a grade" if earlier.tool is None else f"step {earlier.number} ({earlier.tool})"
     raise KeyConflict(
-        f"the key {earlier.key!r} was used for {asked} with other content; use a new key for a new request",
+        f"the key {earlier.key!r} was used for {earlier_call} with other content; use a new key for a new request",
         key=earlier.key,
     )
 

@@ -37,9 +37,9 @@ def sandbox_of(cls: type[Environment[Any]], task: Any) -> SandboxSettings | None
     try:
         settings = cls.sandbox_for(task)
     except Exception as error:
-        why = " ".join(str(error).split())[:500]
+        cause = " ".join(str(error).split())[:500]
         raise SandboxUnsupported(
-            f"{cls.__qualname__}.sandbox_for failed for task {task.id!r}: {type(error).__name__}: {why}; correct the "
+            f"{cls.__qualname__}.sandbox_for failed for task {task.id!r}: {type(error).__name__}: {cause}; correct the "
             "task, or the method"
         ) from error
     if settings is None:
@@ -77,16 +77,16 @@ async def open_sandboxes(sandboxes: Sandboxes, published: Iterable[Published]) -
         SandboxUnsupported: a provider cannot do what its settings ask for, for the whole environment.
     """
     every = tuple(published)
-    for one in every:
-        if one.cls.cassette_settings is not None:
-            cassette = located_cassette(one.cls, one.cls.cassette_settings, "cassette_settings")
+    for environment in every:
+        if environment.cls.cassette_settings is not None:
+            cassette = located_cassette(environment.cls, environment.cls.cassette_settings, "cassette_settings")
             await asyncio.to_thread(open_library, cassette)
-    fixed = [one.cls for one in every if not one.cls.chooses_sandboxes()]
+    fixed = [environment.cls for environment in every if not environment.cls.chooses_sandboxes()]
     try:
         await sandboxes.open([sandbox_of(cls, None) for cls in fixed])
-        for one in every:
-            if one.cls.chooses_sandboxes():
-                await _obtain(sandboxes, one)
+        for environment in every:
+            if environment.cls.chooses_sandboxes():
+                await _obtain(sandboxes, environment)
     except BaseException as error:
         if isinstance(error, AuthoringError | SandboxUnsupported):
             sandboxes.refusal = sandboxes.refusal or error  # type: ignore[assignment]
@@ -100,9 +100,9 @@ async def _obtain(sandboxes: Sandboxes, published: Published) -> None:
         log.info("%s: obtaining the images of %d different sandboxes", published.name, len(tasks))
     unusable = await sandboxes.obtain(tasks)
     for settings, error in unusable.items():
-        shown = ", ".join(map(repr, tasks[settings][:_SHOWN]))
+        task_ids = ", ".join(map(repr, tasks[settings][:_SHOWN]))
         log.warning("%s: episodes of %d tasks (%s) cannot start: %s",
-                    published.name, len(tasks[settings]), shown, error.message)  # fmt: skip
+                    published.name, len(tasks[settings]), task_ids, error.message)  # fmt: skip
     if (unusable or failed) and len(unusable) == len(tasks):
         reasons = [*(error.message for error in unusable.values()), *failed]
         raise SandboxUnsupported(f"no task of {published.name!r} has a sandbox that can be used here: {reasons[0]}")

@@ -27,20 +27,20 @@ def check(episode: Episode, turn: TurnMark) -> None:
 
 def asked(episode: Episode, record: StepRecord) -> None:
     """Assign an accepted call, or the grade, to its turn."""
-    mark, waiting = record.turn, episode.turns
-    goes_on = mark is not None and bool(waiting) and waiting[-1].number == mark.number
+    turn_mark, waiting = record.turn, episode.turns
+    goes_on = turn_mark is not None and bool(waiting) and waiting[-1].number == turn_mark.number
     if not goes_on:
         for turn in waiting:
             turn.over = True
         if record.tool is None:
             return
-        turn = OpenTurn(mark.number if mark is not None else None, record.number, record.number)
+        turn = OpenTurn(turn_mark.number if turn_mark is not None else None, record.number, record.number)
         episode.turns = [*waiting, turn]
     turn = episode.turns[-1]
     turn.last = record.number
     turn.running += 1
-    turn.over = mark is None or mark.last
-    turn.text = turn.text or (mark.text if mark is not None else "")
+    turn.over = turn_mark is None or turn_mark.last
+    turn.text = turn.text or (turn_mark.text if turn_mark is not None else "")
 
 
 def done(episode: Episode, record: StepRecord, step: TakenStep | None, *, ended: bool) -> list[OpenTurn]:
@@ -52,11 +52,11 @@ def done(episode: Episode, record: StepRecord, step: TakenStep | None, *, ended:
         step: what checks see of the call; None if it is not a step for them.
         ended: whether the task ends with the call.
     """
-    own = None
+    own_turn = None
     if record.tool is not None:
-        own = next(turn for turn in episode.turns if turn.first <= record.number <= turn.last)
-        own.running -= 1
-        own.steps += [] if step is None else [step]
-    due = [turn for turn in episode.turns if (turn.over and not turn.running) or (ended and turn is own)]
+        own_turn = next(turn for turn in episode.turns if turn.first <= record.number <= turn.last)
+        own_turn.running -= 1
+        own_turn.steps += [] if step is None else [step]
+    due = [turn for turn in episode.turns if (turn.over and not turn.running) or (ended and turn is own_turn)]
     episode.turns = [turn for turn in episode.turns if turn not in due]
     return [turn for turn in due if turn.steps]

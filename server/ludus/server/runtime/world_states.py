@@ -86,7 +86,7 @@ class WorldStates:
             ends = result.end_reason in COMMITTING and record.past is None and record.outcome is None
             if ends and episode.stay is not None:
                 try:
-                    record.left = await self.take(episode)
+                    record.final_version = await self.take(episode)
                 except user_code.UserCodeError as error:
                     if not isinstance(error.cause, CAUSED_INSIDE):
                         raise
@@ -99,8 +99,8 @@ class WorldStates:
 
         return leave
 
-    async def _run(self, episode: Episode, method: Callable[..., Any], *given: Any) -> Any:
+    async def _run(self, episode: Episode, method: Callable[..., Any], *arguments: Any) -> Any:
         offload = episode.published.cls.blocking and not inspect.iscoroutinefunction(method)
         return await user_code.run(
-            self._workers.share(episode.published.name).at(episode.home), offload, method, *given
+            self._workers.share(episode.published.name).at(episode.home), offload, method, *arguments
         )

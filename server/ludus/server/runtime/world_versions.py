@@ -50,8 +50,8 @@ class World:
 
     def place_of(self, digest: str) -> str:
         """Return the name of the bytes with a digest in this world."""
-        known = (version.stored for version in self.versions.values() if version.digest == digest and version.stored)
-        return next(known, f"{self.id}/{digest}")
+        stored = (version.stored for version in self.versions.values() if version.digest == digest and version.stored)
+        return next(stored, f"{self.id}/{digest}")
 
 
 class StoredBytes:

@@ -258,14 +258,14 @@ async def _answer_error(request: Request, error: Exception) -> Response:
     return Response(body, error.http_status, error_headers(error), media_type="application/json")
 
 
-def _answer_unmatched(others: ASGIApp) -> ASGIApp:
+def _answer_unmatched(app: ASGIApp) -> ASGIApp:
     """Return the application for paths without a route. Starlette refuses a WebSocket there with 403 instead of 404."""
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
             await refuse(scope, receive, send, MethodNotFound("this server has no WebSocket at this path"))
         else:
-            await others(scope, receive, send)
+            await app(scope, receive, send)
 
     return answer
 
@@ -299,9 +299,9 @@ class _Dispatch:
         try:
             if scope["type"] == "http":
                 for route in self._routes:
-                    match, found = route.matches(scope)
+                    match, matched_scope = route.matches(scope)
                     if match is Match.FULL:
-                        scope.update(found)
+                        scope.update(matched_scope)
                         await route.handle(scope, receive, send)
                         return
             await self._api(scope, receive, send)

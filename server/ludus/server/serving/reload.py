@@ -76,12 +76,12 @@ def run_with_reload(specs: Sequence[str], noise: Sequence[str], settings: Server
         try:
             _print(f"Watching {', '.join(map(str, sources))}: the server restarts when a .py file changes")
             while not stop.wait(LOOK_SECONDS):
-                found = stamps_of(sources)
-                if changed := sorted(name for name, _ in set(found.items()) ^ set(stamps.items())):
-                    stamps = found
-                    here = Path.cwd()
-                    shown = (str(file.relative_to(here) if file.is_relative_to(here) else file) for file in changed)
-                    _print(f"Changed: {', '.join(dict.fromkeys(shown))}. The server restarts.")
+                current_stamps = stamps_of(sources)
+                if changed := sorted(name for name, _ in set(current_stamps.items()) ^ set(stamps.items())):
+                    stamps = current_stamps
+                    folder = Path.cwd()
+                    names = (str(file.relative_to(folder) if file.is_relative_to(folder) else file) for file in changed)
+                    _print(f"Changed: {', '.join(dict.fromkeys(names))}. The server restarts.")
                     _end(child, settings)
                     child = _start(specs, noise, settings, listener)
         finally:
@@ -100,18 +100,20 @@ def source_of(spec: str) -> Path:
         if source.target and Path(source.target).exists():
             return Path(source.target).resolve()
         raise AuthoringError(f"--reload watches source files, and {spec!r} names none: leave out --reload")
-    place = spec.rpartition(":")[0] or spec
-    if place.endswith(".py"):
-        if Path(place).is_file():
-            return Path(place).resolve().parent
+    location = spec.rpartition(":")[0] or spec
+    if location.endswith(".py"):
+        if Path(location).is_file():
+            return Path(location).resolve().parent
     else:
         published = {entry.name: entry.module for entry in entry_points(group=GROUP)}
-        module = place if ":" in spec else published.get(place, "")
+        module = location if ":" in spec else published.get(location, "")
         if module and str(Path.cwd()) not in sys.path:
             sys.path.insert(0, str(Path.cwd()))
-        found = importlib.util.find_spec(module) if module and importlib.util.find_spec(module.split(".")[0]) else None
-        if found is not None and found.origin is not None:
-            file = Path(found.origin).resolve()
+        module_spec = (
+            importlib.util.find_spec(module) if module and importlib.util.find_spec(module.split(".")[0]) else None
+        )
+        if module_spec is not None and module_spec.origin is not None:
+            file = Path(module_spec.origin).resolve()
             return file.parent if "." in module or file.name == "__init__.py" else file
     load_environment(spec)  # this raises the error that says what is missing
     raise AssertionError(f"{spec!r} was imported, but has no source file")
@@ -131,9 +133,9 @@ def stamps_of(sources: Sequence[Path]) -> Stamps:
 
 
 def _source_files(folder: Path) -> Iterator[Path]:
-    for place, folders, files in os.walk(folder):
+    for parent, folders, files in os.walk(folder):
         folders[:] = [name for name in folders if name not in _SKIPPED and not name.startswith(".")]
-        yield from (Path(place, name) for name in files if name.endswith(".py"))
+        yield from (Path(parent, name) for name in files if name.endswith(".py"))
 
 
 def _print(line: str) -> None:

@@ -42,6 +42,9 @@ from ludus.server.web import logs
 from ludus.server.web.http_protocol import BoundedHttpProtocol, run_timeout_sweeper
 from ludus.server.web.websocket_protocol import BoundedWebSocketProtocol
 
+__all__ = ["HEADERS", "listen"]
+
+
 CAPABILITY_KEY_VARIABLE: Final = "LUDUS_CAPABILITY_KEY"
 """The environment variable that holds the capability key itself, in hexadecimal."""
 
@@ -107,11 +110,11 @@ def read_tokens(settings: ServerSettings, variables: Mapping[str, str] = os.envi
         tokens = TokenStore.from_environment(settings.token_file, variables)
     except ValueError as error:
         raise ServeError(str(error)) from None
-    if not tokens and (where := _reachable(settings)):
+    if not tokens and (reachable_from := _reachable(settings)):
         file = settings.token_file or "tokens.json"
-        why = "has no tokens" if tokens is None else f"has an empty token file ({file})"
+        problem = "has no tokens" if tokens is None else f"has an empty token file ({file})"
         raise ServeError(
-            f"refusing to {where} and this server {why}. "
+            f"refusing to {reachable_from} and this server {problem}. "
             f"Create one with `ludus token create --name trainer --file {file}` and serve with `--token-file {file}`, "
             "or listen on 127.0.0.1 without a proxy"
         )
@@ -137,10 +140,12 @@ def _quotas(settings: ServerSettings, tokens: TokenStore | None) -> Quotas:
 
 def _check_root_path(settings: ServerSettings, names: Collection[str]) -> None:
     """Refuse a path prefix that is also the beginning of one of the server's paths, because it would be ambiguous."""
-    first = settings.proxies.root_path[1:].partition("/")[0]
-    if first in names or first in _FIRST_PARTS:
-        whose = f"the environment {first!r}" if first in names else "the server itself"
-        raise ServeError(f"the root path /{first} is also a path of {whose}; publish the server under another one")
+    first_segment = settings.proxies.root_path[1:].partition("/")[0]
+    if first_segment in names or first_segment in _FIRST_PARTS:
+        whose = f"the environment {first_segment!r}" if first_segment in names else "the server itself"
+        raise ServeError(
+            f"the root path /{first_segment} is also a path of {whose}; publish the server under another one"
+        )
 
 
 def _reachable(settings: ServerSettings) -> str:
@@ -315,7 +320,7 @@ class LudusServer(uvicorn.Server):
         """Wait until no step runs, and return whether that happened in time."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._patience
-        last = loop.time() + self.settings.shutdown_seconds
+        end = loop.time() + self.settings.shutdown_seconds
         while True:
             idle = not host.busy()
             if idle and (host.goes_on or not self._has_clients()):
@@ -324,7 +329,7 @@ class LudusServer(uvicorn.Server):
             await asyncio.sleep(0.05)
             if idle and not host.busy():
                 return True
-            if self.force_exit or loop.time() >= (last if host.busy(outside=True) else deadline):
+            if self.force_exit or loop.time() >= (end if host.busy(outside=True) else deadline):
                 return False
 
     @contextlib.contextmanager
@@ -407,15 +412,15 @@ def run(
         listen(settings.host, settings.port).close()
     tokens = app.context.tokens is not None
     return serve_app(
-        app, settings, listener, lambda one: announce(app.context.host.catalog, one.url, settings, tokens=tokens)
+        app, settings, listener, lambda server: announce(app.context.host.catalog, server.url, settings, tokens=tokens)
     )
 
 
 def journals_of_workers(journal: Path) -> list[str]:
     """Return the worker ids that have journals at the path `journal`, in their order (see `--workers`)."""
-    mark = f"{journal.name}.w"
+    prefix = f"{journal.name}.w"
     names = [file.name for file in (journal.parent.iterdir() if journal.parent.is_dir() else ())]
-    numbers = [int(name[len(mark) :]) for name in names if name.startswith(mark) and name[len(mark) :].isdigit()]
+    numbers = [int(name[len(prefix) :]) for name in names if name.startswith(prefix) and name[len(prefix) :].isdigit()]
     return [f"w{number}" for number in sorted(numbers)]
 
 
@@ -514,7 +519,7 @@ def listen(host: str, port: int) -> socket.socket:
     Raises:
         ServeError: the port is in use or not permitted for this user, or the address is not one of this machine's.
     """
-    place = f"port {port} of {host}"
+    endpoint = f"port {port} of {host}"
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         listener = socket.socket(family, socket.SOCK_STREAM)
@@ -530,12 +535,12 @@ def listen(host: str, port: int) -> socket.socket:
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             raise ServeError(
-                f"{place} is in use, perhaps by another server; choose another with --port, where 0 takes a free one"
+                f"{endpoint} is in use, perhaps by another server; choose another with --port, where 0 takes a free one"
             ) from None
         if error.errno == errno.EADDRNOTAVAIL:
             raise ServeError(f"the address {host} is not one of this machine's; name one that is with --host") from None
         reason = (error.strerror or str(error)).lower()
-        raise ServeError(f"cannot listen on {place}: {reason}; choose another with --port") from None
+        raise ServeError(f"cannot listen on {endpoint}: {reason}; choose another with --port") from None
 
 
 def raise_file_limit() -> None:
@@ -543,5 +548,5 @@ def raise_file_limit() -> None:
     with contextlib.suppress(ImportError, ValueError, OSError):
         import resource
 
-        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+        _, maximum = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (maximum, maximum))

@@ -18,6 +18,8 @@ from ludus.server.web.guard import LOOPBACK_HOSTS, Origins
 from ludus.server.web.logs import LogFormat, LogLevel
 from ludus.server.web.proxies import ProxyHeaders, ProxyRules, parse_network, parse_public_url, parse_root_path
 
+__all__ = ["ServerSettings", "is_loopback"]
+
 
 def is_loopback(host: str) -> bool:
     """Return whether a host name or address is loopback, which no other machine can reach."""
@@ -133,10 +135,10 @@ class ServerSettings(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _move_url(cls, given: Any) -> Any:
-        if isinstance(given, dict) and isinstance(journal := given.get("journal"), str) and is_database(journal):
-            return {**given, "journal": None, "journal_url": journal}
-        return given
+    def _move_url(cls, value: Any) -> Any:
+        if isinstance(value, dict) and isinstance(journal := value.get("journal"), str) and is_database(journal):
+            return {**value, "journal": None, "journal_url": journal}
+        return value
 
     @property
     def durable(self) -> bool:
@@ -150,10 +152,10 @@ class ServerSettings(BaseModel):
 
     @field_validator("max_workers")
     @classmethod
-    def _most_is_most(cls, most: int | None, info: ValidationInfo) -> int | None:
-        if most is not None and most < (info.data.get("workers") or 1):
-            raise ValueError(f"--workers {info.data['workers']}-{most}: the first number must be the smaller one")
-        return most
+    def _most_is_most(cls, maximum: int | None, info: ValidationInfo) -> int | None:
+        if maximum is not None and maximum < (info.data.get("workers") or 1):
+            raise ValueError(f"--workers {info.data['workers']}-{maximum}: the first number must be the smaller one")
+        return maximum
 
     @field_validator("scale_down_load")
     @classmethod

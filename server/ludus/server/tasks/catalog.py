@@ -30,6 +30,9 @@ from ludus.server.authoring.worlds import WorldEnvironment, check_no_seats_with_
 from ludus.server.execution import user_code
 from ludus.server.tasks.curriculum import Curriculum
 
+__all__ = ["Catalog"]
+
+
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,99}")
 _ROOT_PATHS = frozenset(
     {
@@ -114,9 +117,9 @@ class Published:
 
     def tools_of_seat(self, seat: str | None, *, lone: bool) -> dict[str, Tool]:
         """Return the tools of a seat, the one for waiting last; a lone agent does not have it."""
-        own = {name: tool for name, tool in self.tools.items() if tool.seats is None or seat in tool.seats}
-        wait = own.pop(WAIT_TOOL, None)
-        return own if wait is None or lone else {**own, WAIT_TOOL: wait}
+        tools = {name: tool for name, tool in self.tools.items() if tool.seats is None or seat in tool.seats}
+        wait = tools.pop(WAIT_TOOL, None)
+        return tools if wait is None or lone else {**tools, WAIT_TOOL: wait}
 
     def split(self, name: str) -> Split[Any]:
         """Return the split with a name.
@@ -328,13 +331,13 @@ def _check_class(cls: type[Environment[Any]], where: str) -> None:
 
 
 def _tools(cls: type[Environment[Any]], where: str) -> dict[str, Tool]:
-    found = collect(cls, owner=None, blocking=cls.blocking)
+    all_tools = collect(cls, owner=None, blocking=cls.blocking)
     for position, toolset in enumerate(cls.toolsets):
         if not (isinstance(toolset, type) and issubclass(toolset, Toolset)):
             raise AuthoringError(f"{where}.toolsets holds {toolset!r}; list subclasses of ludus.server.Toolset")
-        found += collect_shared(toolset, position, cls.blocking)
+        all_tools += collect_shared(toolset, position, cls.blocking)
     tools: dict[str, Tool] = {}
-    for tool in found:
+    for tool in all_tools:
         if tool.name in tools:
             raise AuthoringError(f"{where} has two tools called {tool.name!r}; rename one with @tool(name=…)")
         tools[tool.name] = tool
@@ -345,10 +348,10 @@ def _splits(cls: type[Environment[Any]], where: str) -> dict[str, Split[Any]]:
     if not cls.splits:
         raise AuthoringError(f'{where} has no splits; set `splits = {{"train": [Task(…), …]}}`')
     splits: dict[str, Split[Any]] = {}
-    for name, given in cls.splits.items():
+    for name, declared in cls.splits.items():
         if not is_unicode(name):
             raise AuthoringError(f"{where}: the split name {name!r} holds what is not a character; choose another")
-        split = given if isinstance(given, Split) else Split(given)
+        split = declared if isinstance(declared, Split) else Split(declared)
         kind = split.type or _TYPE_OF_NAME.get(name)
         if kind is None or kind not in SPLIT_TYPES:
             raise AuthoringError(

@@ -41,13 +41,13 @@ class Curriculum:
 
     def in_band(self, low: float, high: float) -> Sequence[str]:
         """Return the ids of tasks whose pass rate is from `low` to `high`, both included, in alphabetical order."""
-        found = self._bands.get((low, high))
-        if found is None:
-            found = sorted(task for task, (tries, passes) in self._counts.items() if low <= passes / tries <= high)
+        tasks = self._bands.get((low, high))
+        if tasks is None:
+            tasks = sorted(task for task, (tries, passes) in self._counts.items() if low <= passes / tries <= high)
             if len(self._bands) >= _BANDS_KEPT:
                 self._bands.clear()
-            self._bands[low, high] = found
-        return found
+            self._bands[low, high] = tasks
+        return tasks
 
     def knows(self, task: str) -> bool:
         """Return whether any outcome of a task was measured or reported."""

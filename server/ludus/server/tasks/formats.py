@@ -25,6 +25,9 @@ from ludus.protocol.errors import AuthoringError
 from ludus.protocol.messages import describe_invalid, did_you_mean
 from ludus.server.authoring.environment import Environment
 
+__all__ = ["FormatSource"]
+
+
 GROUP: Final = "ludus.formats"
 """The entry-point group of formats: prefix → `module:function`."""
 
@@ -60,8 +63,8 @@ class FormatSource:
         Raises:
             AuthoringError: an option is given twice.
         """
-        if twice := [name for name in options if name in self.options]:
-            raise AuthoringError(f"the option {twice[0]!r} is given twice for {self!s}; give it once")
+        if repeated := [name for name in options if name in self.options]:
+            raise AuthoringError(f"the option {repeated[0]!r} is given twice for {self!s}; give it once")
         return FormatSource(self.format, self.target, {**self.options, **options})
 
     def settings(self, model: type[SettingsT]) -> SettingsT:
@@ -70,20 +73,20 @@ class FormatSource:
         Raises:
             AuthoringError: there is no such option, or a value does not fit; the message names it.
         """
-        given = {name.replace("-", "_"): value for name, value in self.options.items()}
-        for name in given:
+        options = {name.replace("-", "_"): value for name, value in self.options.items()}
+        for name in options:
             if name not in model.model_fields:
-                known = ", ".join(model.model_fields)
+                names = ", ".join(model.model_fields)
                 raise AuthoringError(
                     f"the format {self.format!r} has no option {name!r}{did_you_mean(name, model.model_fields)}; "
-                    f"its options are: {known}"
+                    f"its options are: {names}"
                 )
         try:
-            return model.model_validate_strings(given)
+            return model.model_validate_strings(options)
         except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            where = f"option {first['loc'][0]}: " if first["loc"] else ""  # none if options contradict each other
-            raise AuthoringError(f"{self!s}: {where}{describe_invalid(first)}") from None
+            problem = error.errors(include_url=False)[0]
+            prefix = f"option {problem['loc'][0]}: " if problem["loc"] else ""  # none if options contradict each other
+            raise AuthoringError(f"{self!s}: {prefix}{describe_invalid(problem)}") from None
 
 
 Resolver = Callable[[FormatSource], Sequence[type[Environment[Any]]]]
@@ -105,10 +108,10 @@ def parse_source(spec: str) -> FormatSource | None:
     Raises:
         AuthoringError: the options cannot be read.
     """
-    found = _PREFIX.fullmatch(spec)
-    if found is None or found[1] not in formats():
+    match = _PREFIX.fullmatch(spec)
+    if match is None or match[1] not in formats():
         return None
-    target, text = found[2], ""
+    target, text = match[2], ""
     if (split := _OPTIONS.fullmatch(target)) is not None:
         target, text = split[1], split[2]
     options: dict[str, str] = {}
@@ -122,7 +125,7 @@ def parse_source(spec: str) -> FormatSource | None:
         if name in options:
             raise AuthoringError(f"{spec!r}: the option {name!r} is given twice; give it once")
         options[name] = unquote(value)
-    return FormatSource(found[1], target, options)
+    return FormatSource(match[1], target, options)
 
 
 def resolve(source: FormatSource) -> list[type[Environment[Any]]]:
@@ -139,11 +142,11 @@ def resolve(source: FormatSource) -> list[type[Environment[Any]]]:
         raise AuthoringError(
             f"the format {source.format!r} needs the package {error.name!r}; install it with: pip install {error.name}"
         ) from error
-    found = list(resolver(source))
-    if not found:
+    environments = list(resolver(source))
+    if not environments:
         raise AuthoringError(f"{source!s} names no environment")
-    _resolved.update(found)
-    return found
+    _resolved.update(environments)
+    return environments
 
 
 def is_of_format(environment: type[Environment[Any]]) -> bool:

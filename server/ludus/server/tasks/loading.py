@@ -24,6 +24,9 @@ from ludus.protocol.text import shorten_traceback
 from ludus.server.authoring.environment import Environment
 from ludus.server.tasks.formats import formats, parse_source, resolve
 
+__all__ = ["import_file", "load_environment"]
+
+
 GROUP: Final = "ludus.environments"
 """The entry-point group in which packages publish environments: name → `module:Class`."""
 
@@ -38,30 +41,30 @@ def load_environments(specs: Sequence[str]) -> list[type[Environment[Any]]]:
         EnvironmentNotFound: a name, module, file or class does not exist; the message suggests the nearest one.
         AuthoringError: importing failed, the object found is not an environment, or a format cannot use its target.
     """
-    found: list[type[Environment[Any]]] = []
+    environments: list[type[Environment[Any]]] = []
     for spec in specs:
         source = parse_source(spec)
-        found += [_load(spec)] if source is None else resolve(source)
-    return found
+        environments += [_load(spec)] if source is None else resolve(source)
+    return environments
 
 
 def load_environment(spec: str) -> type[Environment[Any]]:
     """Return the class that `spec` names, which must be a single one; see `load_environments`."""
-    found = load_environments([spec])
-    if len(found) != 1:
-        names = ", ".join(cls.name or cls.__name__ for cls in found)
-        raise AuthoringError(f"{spec!r} names {len(found)} environments, where one is expected: {names}")
-    return found[0]
+    environments = load_environments([spec])
+    if len(environments) != 1:
+        names = ", ".join(cls.name or cls.__name__ for cls in environments)
+        raise AuthoringError(f"{spec!r} names {len(environments)} environments, where one is expected: {names}")
+    return environments[0]
 
 
 def _load(spec: str) -> type[Environment[Any]]:
-    place, _, name = spec.rpartition(":") if ":" in spec else (spec, "", "")
-    if place.endswith(".py"):
-        return _pick(import_file(Path(place), spec), name, spec)
+    location, _, name = spec.rpartition(":") if ":" in spec else (spec, "", "")
+    if location.endswith(".py"):
+        return _pick(import_file(Path(location), spec), name, spec)
     if name:
         if "" not in sys.path and str(Path.cwd()) not in sys.path:
             sys.path.insert(0, str(Path.cwd()))
-        return _pick(_import(place, spec, None), name, spec)
+        return _pick(_import(location, spec, None), name, spec)
     return _by_name(spec)
 
 
@@ -112,23 +115,23 @@ def import_file(path: Path, spec: str) -> ModuleType:
         near = difflib.get_close_matches(path.stem, [file.stem for file in path.parent.glob("*.py")], n=1)
         hint = f"; did you mean {path.with_name(near[0] + '.py')}?" if near else ""
         raise EnvironmentNotFound(f"there is no file {path}, which {spec!r} names{hint}", environment=spec)
-    name, place = re.sub(r"\W", "_", path.stem), str(path.resolve())
-    if name in sys.modules and getattr(sys.modules[name], "__file__", None) != place:
+    name, location = re.sub(r"\W", "_", path.stem), str(path.resolve())
+    if name in sys.modules and getattr(sys.modules[name], "__file__", None) != location:
         # Keep files with the same name apart, and do not replace a module that other code imports.
-        name = f"{name}_{hashlib.sha256(place.encode()).hexdigest()[:12]}"
+        name = f"{name}_{hashlib.sha256(location.encode()).hexdigest()[:12]}"
     stamp = (path.stat().st_mtime_ns, path.stat().st_size)
-    if name in sys.modules and _STAMPS.setdefault(place, stamp) == stamp:
+    if name in sys.modules and _STAMPS.setdefault(location, stamp) == stamp:
         return sys.modules[name]
-    found = importlib.util.spec_from_file_location(name, place)
-    if found is None or found.loader is None:
+    module_spec = importlib.util.spec_from_file_location(name, location)
+    if module_spec is None or module_spec.loader is None:
         raise AuthoringError(f"{path} cannot be imported as Python")
-    module = importlib.util.module_from_spec(found)
+    module = importlib.util.module_from_spec(module_spec)
     # Pickling, dataclasses and pydantic look up a class's module in `sys.modules`. The file may import its neighbors.
     sys.modules[name] = module
-    _STAMPS[place] = stamp
+    _STAMPS[location] = stamp
     sys.path.insert(0, str(path.resolve().parent))
     try:
-        found.loader.exec_module(module)
+        module_spec.loader.exec_module(module)
     except ModuleNotFoundError as error:
         sys.modules.pop(name, None)
         raise AuthoringError(
@@ -143,28 +146,28 @@ def import_file(path: Path, spec: str) -> ModuleType:
 
 
 def _pick(module: ModuleType, name: str, spec: str) -> type[Environment[Any]]:
-    here = {
+    candidates = {
         key: value
         for key, value in vars(module).items()
         if isinstance(value, type) and issubclass(value, Environment) and value.__module__ == module.__name__
     }
     if not name:
-        if len(here) != 1:
+        if len(candidates) != 1:
             file = spec.rstrip(":")
-            choices = f"; name one: {', '.join(f'{file}:{key}' for key in here)}" if here else ""
-            raise EnvironmentNotFound(f"{spec!r} has {len(here)} environments{choices}", environment=spec)
-        return next(iter(here.values()))
+            choices = f"; name one: {', '.join(f'{file}:{key}' for key in candidates)}" if candidates else ""
+            raise EnvironmentNotFound(f"{spec!r} has {len(candidates)} environments{choices}", environment=spec)
+        return next(iter(candidates.values()))
     if not hasattr(module, name):
-        near = difflib.get_close_matches(name, list(here) or list(vars(module)), n=1, cutoff=0.4)
-        place = spec.rpartition(":")[0] or spec
-        known = f"its environments are: {', '.join(here)}" if here else "it defines no environment"
+        near = difflib.get_close_matches(name, list(candidates) or list(vars(module)), n=1, cutoff=0.4)
+        location = spec.rpartition(":")[0] or spec
+        listing = f"its environments are: {', '.join(candidates)}" if candidates else "it defines no environment"
         hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise EnvironmentNotFound(f"{place} has no class {name!r}; {known}{hint}", environment=spec)
+        raise EnvironmentNotFound(f"{location} has no class {name!r}; {listing}{hint}", environment=spec)
     value = getattr(module, name)
     if not (isinstance(value, type) and issubclass(value, Environment)):
         raise AuthoringError(
             f"{spec!r} is not an environment: it must be a class derived from ludus.server.Environment; "
-            + (f"the environments there are: {', '.join(here)}" if here else "there is none in that module")
+            + (f"the environments there are: {', '.join(candidates)}" if candidates else "there is none in that module")
         )
     return value
 
@@ -173,13 +176,13 @@ def _import_failed(spec: str, error: Exception) -> AuthoringError:
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
-    where = f" ({trace.tb_frame.f_code.co_filename}, line {trace.tb_lineno})" if trace is not None else ""
-    what = str(error)
+    origin = f" ({trace.tb_frame.f_code.co_filename}, line {trace.tb_lineno})" if trace is not None else ""
+    message = str(error)
     if isinstance(error, SyntaxError):
-        what, where = error.msg, f" ({error.filename}, line {error.lineno})"
+        message, origin = error.msg, f" ({error.filename}, line {error.lineno})"
     text = "".join(traceback.format_exception(error))
     return AuthoringError(
-        f"importing {spec!r} failed: {type(error).__name__}: {what}{where}", traceback=shorten_traceback(text)
+        f"importing {spec!r} failed: {type(error).__name__}: {message}{origin}", traceback=shorten_traceback(text)
     )
 
 
@@ -187,9 +190,9 @@ def _install_command(missing: str, entry: EntryPoint | None) -> str:
     """Return the pip command for a missing package: by the extra of the entry's distribution that lists it, if any."""
     distribution = entry.dist if entry is not None else None
     for requirement in (distribution.requires or []) if distribution is not None else []:
-        found = re.match(r"([\w.-]+).*extra == ['\"]([\w-]+)['\"]", requirement)
-        if distribution is not None and found and _plain(found[1]) == _plain(missing.partition(".")[0]):
-            return f'pip install "{distribution.metadata["Name"]}[{found[2]}]"'
+        match = re.match(r"([\w.-]+).*extra == ['\"]([\w-]+)['\"]", requirement)
+        if distribution is not None and match and _plain(match[1]) == _plain(missing.partition(".")[0]):
+            return f'pip install "{distribution.metadata["Name"]}[{match[2]}]"'
     return f"pip install {missing.partition('.')[0]}"
 
 

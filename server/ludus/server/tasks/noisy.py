@@ -46,15 +46,15 @@ def all_with_noise(classes: Sequence[type[Environment[Any]]], wishes: Sequence[s
     Raises:
         AuthoringError: an option cannot be parsed, or names none of the classes.
     """
-    wanted: dict[str | None, Noise] = {}
+    by_name: dict[str | None, Noise] = {}
     names = [published_name(cls) for cls in classes]
     for wish in wishes:
         named = _NAMED.fullmatch(wish.strip())
         name = named[1] if named else None
         if name is not None and name not in names:
             raise AuthoringError(f"noise {wish!r} is for {name!r}, which is not served; there are: {', '.join(names)}")
-        wanted[name] = parse_noise(named[2] if named else wish)
-    chosen = (wanted.get(name, wanted.get(None)) for name in names)
+        by_name[name] = parse_noise(named[2] if named else wish)
+    chosen = (by_name.get(name, by_name.get(None)) for name in names)
     return [cls if noise is None else with_noise(cls, noise) for cls, noise in zip(classes, chosen, strict=True)]
 
 
@@ -66,20 +66,20 @@ def parse_noise(text: str) -> Noise:
     """
     try:
         if text.strip().startswith("{"):
-            given: dict[str, Any] = json.loads(text)
+            settings: dict[str, Any] = json.loads(text)
         else:
-            given = dict(_setting(part) for part in text.split(","))
+            settings = dict(_setting(part) for part in text.split(","))
     except ValueError as error:
         raise AuthoringError(f"noise {text!r} cannot be read: {error}") from None
-    unknown = [name for name in given if name not in Noise.model_fields]
+    unknown = [name for name in settings if name not in Noise.model_fields]
     if unknown:
         raise AuthoringError(f"noise has no setting {unknown[0]!r}; there are: {', '.join(Noise.model_fields)}")
     try:
-        return Noise(**given)
+        return Noise(**settings)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise AuthoringError(f"noise {text!r}: {where}: {first['msg'].removeprefix('Value error, ')}") from None
+        problem = error.errors(include_url=False)[0]
+        field_path = ".".join(str(part) for part in problem["loc"])
+        raise AuthoringError(f"noise {text!r}: {field_path}: {problem['msg'].removeprefix('Value error, ')}") from None
 
 
 def _setting(part: str) -> tuple[str, str]:

@@ -38,10 +38,10 @@ class Reports:
         Raises:
             KeyConflict: it was used for another report.
         """
-        known = self._known.get((principal.name, params.key))
-        if known not in (None, _digest(params)):
+        recorded = self._known.get((principal.name, params.key))
+        if recorded not in (None, _digest(params)):
             raise KeyConflict(f"the key {params.key!r} was used for another report; use a new key", key=params.key)
-        return known is None
+        return recorded is None
 
     async def add(self, params: ReportOutcomesParams, principal: Principal) -> int:
         """Count a report whose key is new, and return how many outcomes of its split have been reported."""
@@ -93,14 +93,14 @@ class _Sum:
     def add(self, entry: Reported | Tallied) -> None:
         """Add a report, or the sum of earlier ones."""
         if isinstance(entry, Reported):
-            found = [(outcome.task, 1, int(outcome.passed)) for outcome in entry.outcomes]
+            results = [(outcome.task, 1, int(outcome.passed)) for outcome in entry.outcomes]
             self.recorded += len(entry.outcomes)
             self.keys.append((entry.owner, entry.key, entry.digest))
         else:
-            found = [(task, tries, passes) for task, (tries, passes) in entry.counts.items()]
+            results = [(task, tries, passes) for task, (tries, passes) in entry.counts.items()]
             self.recorded += entry.recorded
             self.keys += entry.keys
-        for task, tries, passes in found:
+        for task, tries, passes in results:
             before = self.counts.get(task, (0, 0))
             self.counts[task] = (before[0] + tries, before[1] + passes)
 

@@ -44,15 +44,15 @@ class TaskService:
             EnvironmentFailed: reading the split's tasks failed.
         """
         published = self._catalog.find(environment)
-        found = published.split(split)
-        if found.type == "test" and not principal.may_open_split(split):
+        definition = published.split(split)
+        if definition.type == "test" and not principal.may_open_split(split):
             raise Forbidden(
                 f"split {split!r} is a test split and the token {principal.name!r} lacks the scope "
                 f"'{SPLIT_SCOPE_PREFIX}{split}'; use a token that has it",
                 scope=SPLIT_SCOPE_PREFIX + split,
             )
-        await self.prepare(published, found)
-        return published, found
+        await self.prepare(published, definition)
+        return published, definition
 
     async def prepare(self, published: Published, *splits: Split[Any]) -> None:
         """Load the tasks of splits that load at first use, so that their size is known; all splits by default."""
@@ -66,15 +66,15 @@ class TaskService:
         Raises:
             TaskNotFound: there is no such index.
         """
-        found = published.split(split)
-        if found.count is not None and index >= found.count:
+        definition = published.split(split)
+        if definition.count is not None and index >= definition.count:
             raise TaskNotFound(
-                f"split {split!r} of {published.name!r} has {found.count} tasks, so there is no index {index}",
+                f"split {split!r} of {published.name!r} has {definition.count} tasks, so there is no index {index}",
                 split=split, index=index,
             )  # fmt: skip
         if index >= ENDLESS_INDEX_LIMIT:
             raise TaskNotFound(f"indices end at {ENDLESS_INDEX_LIMIT - 1}; {index} is beyond", split=split, index=index)
-        return index, await self._run(published, found.get, index, here=found.immediate)
+        return index, await self._run(published, definition.get, index, here=definition.immediate)
 
     async def by_id(self, published: Published, split: str, task: str) -> tuple[int, Any]:
         """Return the task with an id, with its index.
@@ -82,9 +82,9 @@ class TaskService:
         Raises:
             TaskNotFound: there is no such task.
         """
-        found = published.split(split)
+        definition = published.split(split)
         try:
-            return await self._run(published, found.find, task, here=found.immediate)  # type: ignore[no-any-return]
+            return await self._run(published, definition.find, task, here=definition.immediate)  # type: ignore[no-any-return]
         except KeyError:
             raise TaskNotFound(
                 f"split {split!r} of {published.name!r} has no task {task!r}; tasks/list names them",
@@ -105,7 +105,7 @@ class TaskService:
         """Return all environments."""
         for published in self._catalog.values():
             await self.prepare(published)
-        return e.ListEnvironmentsResult(environments=tuple(one.info for one in self._catalog.values()))
+        return e.ListEnvironmentsResult(environments=tuple(published.info for published in self._catalog.values()))
 
     async def list_splits(self, params: e.ListSplitsParams) -> e.ListSplitsResult:
         """Return the splits of one environment."""
@@ -148,9 +148,9 @@ class TaskService:
             rows = [await self._row(published, params.split, rng.randrange(limit)) for _ in range(params.count)]
             return e.SampleTasksResult(tasks=tuple(rows))
         curriculum = published.curricula[params.split]
-        wanted = curriculum.in_band(low, high)
+        band = curriculum.in_band(low, high)
         rows = []
-        for task_id in rng.sample(wanted, min(params.count, len(wanted))):
+        for task_id in rng.sample(band, min(params.count, len(band))):
             index, task = await self.by_id(published, params.split, task_id)
             rows.append(published.row(params.split, index, task))
         while len(rows) < params.count:
@@ -172,16 +172,16 @@ class TaskService:
 
     async def _rows(self, published: Published, split: str, indices: Sequence[int]) -> tuple[e.TaskRow, ...]:
         """Return the rows of tasks; those that are made on demand are made many at a time in a thread."""
-        found = published.split(split)
-        if found.immediate:
+        definition = published.split(split)
+        if definition.immediate:
             return tuple([await self._row(published, split, index) for index in indices])
         missing = [index for index in indices if (split, index) not in published.rows]
-        made: dict[int, Any] = {}
-        while len(made) < len(missing):
-            some = missing[len(made) :]
-            made.update(zip(some, await self._run(published, _make, found, some), strict=False))
+        tasks: dict[int, Any] = {}
+        while len(tasks) < len(missing):
+            some = missing[len(tasks) :]
+            tasks.update(zip(some, await self._run(published, _make, definition, some), strict=False))
         rows = [
-            published.row(split, index, made[index]) if index in made else await self._row(published, split, index)
+            published.row(split, index, tasks[index]) if index in tasks else await self._row(published, split, index)
             for index in indices
         ]
         return tuple(rows)

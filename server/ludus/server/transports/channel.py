@@ -146,13 +146,14 @@ class Channel:
         except LudusError as error:
             await refuse(scope, receive, send, error)
             return
+        # The message of the connection comes before anything may be sent.
         await receive()
-        shown = [(MAX_FRAME_HEADER.lower().encode(), str(self.context.limits.body_bytes).encode())]
+        response_headers = [(MAX_FRAME_HEADER.lower().encode(), str(self.context.limits.body_bytes).encode())]
         if tracing is not None:
-            shown.append((TRACE_HEADER.lower().encode(), TRACE_FIELDS[0].encode()))
+            response_headers.append((TRACE_HEADER.lower().encode(), TRACE_FIELDS[0].encode()))
         if self.context.host.ids.worker is not None:
-            shown.append((WORKER_PATH_HEADER.lower().encode(), WORKER_PATH.encode()))
-        await send({"type": "websocket.accept", "subprotocol": CHANNEL_SUBPROTOCOL, "headers": shown})
+            response_headers.append((WORKER_PATH_HEADER.lower().encode(), WORKER_PATH.encode()))
+        await send({"type": "websocket.accept", "subprotocol": CHANNEL_SUBPROTOCOL, "headers": response_headers})
         await connection.run(receive, send)
 
 
@@ -193,7 +194,8 @@ class _Connection:
             text: str | None
             while (message := await receive())["type"] != "websocket.disconnect":
                 text = message.get("text")
-                message = {}  # a frame may be large, and the next one may be long in coming
+                # A frame may be large, and the next one may be long in coming.
+                message = {}
                 if not self._token_valid():
                     await send({"type": "websocket.close", "code": UNAUTHORIZED, "reason": "the token is not valid"})
                     return
@@ -205,6 +207,8 @@ class _Connection:
                 if self._full():
                     await self._apply_backpressure(writer)
         finally:
+            # Before the writer ends: requests run on, and their replies must not gather in an outbox that nothing
+            # empties.
             self._lost = True
             writer.cancel()
             await asyncio.gather(writer, return_exceptions=True)
@@ -220,7 +224,8 @@ class _Connection:
             except Unauthenticated:
                 return False
             except CapacityError:
-                return True  # the connection keeps its credential until it can be checked again
+                # The connection keeps its credential until it can be checked again.
+                return True
             if principal != self._principal:
                 self._principal = principal
                 self._entries = self._channel.entries_of(principal)
@@ -242,9 +247,10 @@ class _Connection:
     async def _read(self, text: str) -> None:
         """Begin the requests of one frame in order, `REQUESTS_PER_TICK` in each turn of the loop."""
         if len(text) > self._max_bytes:
-            why = f"the frame is larger than {self._max_bytes} bytes; send smaller batches"
-            self._reply(failure(None, PayloadTooLarge(why, limit=self._max_bytes)))
+            message = f"the frame is larger than {self._max_bytes} bytes; send smaller batches"
+            self._reply(failure(None, PayloadTooLarge(message, limit=self._max_bytes)))
             return
+        # Waits before it parses, because that takes long for a large frame.
         await self._turns.wait(1 + len(text) // BYTES_PER_COST)
         try:
             check_json(text, MAX_FRAME_VALUES)
@@ -257,14 +263,15 @@ class _Connection:
             self._reply(failure(None, PayloadTooLarge(too_many, limit=MAX_IN_FLIGHT)))
             return
         share = len(text) // len(requests)
-        first, count = 0, len(requests)
+        start, count = 0, len(requests)
         while True:
-            batch = min(count - first, REQUESTS_PER_TICK if self._turns.free else REQUESTS_PER_BUSY_TICK)
-            await self._turns.wait(batch * REQUEST_COST, fresh=not first)
-            for item in requests[first : first + batch]:
+            batch = min(count - start, REQUESTS_PER_TICK if self._turns.free else REQUESTS_PER_BUSY_TICK)
+            await self._turns.wait(batch * REQUEST_COST, fresh=not start)
+            for item in requests[start : start + batch]:
                 self._begin(item, share)
-            if (first := first + batch) >= count:
+            if (start := start + batch) >= count:
                 return
+            # The requests that have begun get a turn, and their replies leave before the next part begins.
             await asyncio.sleep(0)
 
     def _begin(self, item: Any, size: int) -> None:
@@ -302,6 +309,7 @@ class _Connection:
         task = self._loop.create_task(serving)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        # A step behind this request must not be submitted before the task's first part (CHAN-9).
         self._soon(None)
 
     def _soon(self, begin: Callable[[], object] | None) -> None:
@@ -334,8 +342,8 @@ class _Connection:
             outcome = record.withheld or record.outcome
             try:
                 if isinstance(outcome, StepResult):
-                    sent = record.sent if show else entry.serialize(redacted(outcome))
-                    reply = success(identifier, sent or entry.serialize(outcome))
+                    encoded = record.sent if show else entry.serialize(redacted(outcome))
+                    reply = success(identifier, encoded or entry.serialize(outcome))
                 else:
                     assert outcome is not None
                     reply = failure(identifier, outcome)
@@ -345,6 +353,7 @@ class _Connection:
 
         self._in_flight += 1
         self._bytes += size
+        # After counting: a record that is settled already calls back at once.
         record.when_settled(settled)
         return record
 
@@ -393,9 +402,11 @@ class _Connection:
         while True:
             await self._wake.wait()
             self._wake.clear()
+            # Taken before the await: what comes while the socket is busy belongs to the next round.
             replies, self._outbox = self._outbox, []
             for frame in frames(replies, REPLY_FRAME_BYTES, split_as_arrays=True):
                 await send({"type": "websocket.send", "text": frame.decode()})
+            # Only now: what the socket has not taken counts against the connection.
             self._bytes -= sum(map(len, replies))
             if not self._room.is_set() and not self._full():
                 self._room.set()

@@ -25,6 +25,9 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+__all__ = ["Delivery", "watch"]
+
+
 SETTLE_SECONDS: Final = 0.25
 """How long after a reply a reset makes it lost, and an intact connection does not yet make it delivered."""
 
@@ -82,6 +85,8 @@ class Delivery:
         if self._verdict is None and self._sent_at is not None and self._connection is not None:
             age = self._loop.time() - self._sent_at
             if age >= SETTLE_SECONDS:
+                # Not earlier: data that is acknowledged has reached the peer's system, which resets if its process
+                # never reads it.
                 if not self._connection.holds_back():
                     self.settle(delivered=True)
                 elif age >= PATIENCE_SECONDS:
@@ -96,15 +101,16 @@ class Delivery:
         """Wait for the verdict, and return it: true for delivered."""
         while (verdict := self.verdict) is None:
             self._changed = self._changed or asyncio.Event()
+            # Acknowledgments make no event, so the verdict is looked at again every `LOOK_SECONDS`.
             self._changed.clear()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_SECONDS if self._sent_at is not None else None):
                     await self._changed.wait()
         return verdict
 
-    def closed(self, *, whole: bool) -> None:
-        """Settle when the connection has ended. `whole` says that the peer has everything that was written."""
-        self.settle(delivered=self.was_sent and whole)
+    def closed(self, *, acknowledged: bool) -> None:
+        """Settle when the connection has ended. `acknowledged` says that the peer has everything that was written."""
+        self.settle(delivered=self.was_sent and acknowledged)
 
     def reset(self) -> None:
         """Settle when the connection was reset."""
@@ -121,7 +127,8 @@ class WatchedHttpProtocol(HttpToolsProtocol):
     def watch(self) -> Delivery:
         """Follow the reply to the request that is being handled."""
         if self._delivery is not None:
-            self._delivery.closed(whole=True)  # it is of an earlier request on this connection
+            # It is of an earlier request on this connection.
+            self._delivery.closed(acknowledged=True)
         delivery = Delivery(self)
         if self.transport.is_closing() or (self.cycle is not None and self.cycle.disconnected):
             delivery.settle(delivered=False)
@@ -140,14 +147,14 @@ class WatchedHttpProtocol(HttpToolsProtocol):
     def eof_received(self) -> None:
         """Settle the reply when the peer has closed its side; the connection is then closed."""
         if self._delivery is not None:
-            self._delivery.closed(whole=not self.holds_back())
+            self._delivery.closed(acknowledged=not self.holds_back())
         super().eof_received()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Settle the reply of a connection that is lost."""
         if self._delivery is not None:
             if exc is None:
-                self._delivery.closed(whole=True)
+                self._delivery.closed(acknowledged=True)
             else:
                 self._delivery.reset()
             self._delivery = None
@@ -155,6 +162,7 @@ class WatchedHttpProtocol(HttpToolsProtocol):
 
     def holds_back(self) -> bool:
         """Return whether written bytes are not acknowledged yet, or can no longer be acknowledged."""
+        # Bytes that the event loop still holds are not in the socket's count.
         if self.transport.get_write_buffer_size():
             return True
         sock: socket.socket | None = self.transport.get_extra_info("socket")

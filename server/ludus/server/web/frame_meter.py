@@ -112,8 +112,8 @@ class FrameMeter:
                 break
         return at, frames
 
-    def _note(self, first: int, size: int, now: float) -> None:
-        opcode, final = first & 0x0F, bool(first & 0x80)
+    def _note(self, first_byte: int, size: int, now: float) -> None:
+        opcode, final = first_byte & 0x0F, bool(first_byte & 0x80)
         if opcode >= _FIRST_CONTROL or not size:
             self._note_empty(now)
         self._last = final and opcode < _FIRST_CONTROL

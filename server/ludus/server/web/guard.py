@@ -26,6 +26,9 @@ from ludus.server.web.arrivals import Arrivals
 if TYPE_CHECKING:
     from ludus.server.auth.quotas import Strangers
 
+__all__ = ["LOOPBACK_HOSTS", "Origins", "error_body", "error_headers", "refusal_headers"]
+
+
 LOOPBACK_HOSTS: Final = ("localhost", "127.0.0.1", "::1")
 """The loopback names of a machine."""
 
@@ -73,6 +76,7 @@ class Origins:
             return self._verdicts[host, origin]
         except KeyError:
             verdict = self._judge(host, origin)
+            # Anybody may send new names, so neither their number nor their length may fill the memory.
             if len(self._verdicts) < _REMEMBERED and len(host or b"") + len(origin or b"") < _LONG_NAME:
                 self._verdicts[host, origin] = verdict
             return verdict
@@ -98,6 +102,7 @@ class Origins:
         if not self.accepts_host(name):
             return _Misdirected(f"this server does not answer to the host {name[:80]!r}; allow it with --allow-host")
         page = None if origin is None else origin.decode("latin-1")
+        # With every host accepted, a rebound name would make any page one of the same address.
         same_address = self.hosts is not None and page in (f"http://{name}", f"https://{name}")
         if page is not None and page not in self and not same_address:
             return Forbidden(f"pages of {page[:80]!r} may not use this server; {self.advice}")
@@ -118,6 +123,7 @@ def _split_host(host: str) -> tuple[str | None, int | None]:
         return None, None
     if parts.username is not None or parts.path or parts.query or parts.fragment:
         return None, None
+    # A name with the dot of the root is the same name.
     return (parts.hostname or "").rstrip(".") or None, port
 
 
@@ -127,13 +133,14 @@ def _is_one_of(patterns: tuple[str, ...], host: str) -> bool:
 
 
 def _matches(pattern: str, name: str, port: int | None) -> bool:
+    # Without brackets, an IPv6 address would be taken for a name and a port.
     bare = pattern if pattern.startswith("[") or pattern.count(":") < 2 else f"[{pattern}]"
-    wanted, wanted_port = _split_host(bare)
-    if wanted is None or (wanted_port is not None and wanted_port != port):
+    pattern_name, pattern_port = _split_host(bare)
+    if pattern_name is None or (pattern_port is not None and pattern_port != port):
         return False
-    if wanted.startswith("*."):
-        return name.endswith(wanted[1:])
-    return name == wanted
+    if pattern_name.startswith("*."):
+        return name.endswith(pattern_name[1:])
+    return name == pattern_name
 
 
 IsKnown = Callable[[str, Mapping[bytes, bytes], str | None], bool]
@@ -195,6 +202,7 @@ class Guard:
         error = self._origins.refusal(headers.get(b"host"), headers.get(b"origin"))
         size = 0
         if error is None and length is not None:
+            # `int` of very many digits takes long.
             size = int(length) if len(length) <= _LONG_NUMBER and length.isdigit() else sys.maxsize
             if size > self._body_bytes:
                 error = self._too_large()
@@ -227,6 +235,7 @@ class Guard:
         try:
             await self._app(scope, receive, send)
         finally:
+            # In `finally`: a request whose serving raised counts as well.
             if not caller.known and not self._is_known(scope["path"], headers, None):
                 strangers.note(address)
 
@@ -238,6 +247,7 @@ class Guard:
             CapacityError: there is no room for the body.
         """
         try:
+            # Room comes before the first byte is read, so a body without room stays in the sender's socket.
             async with self.arrivals.room(sender, size):
                 body = bytearray()
                 more = True
@@ -247,10 +257,11 @@ class Guard:
                         return message
                     body += message.get("body", b"")
                     more = message.get("more_body", False)
+                    # In each round: a chunked body says nothing of its length beforehand.
                     if len(body) > size:
                         raise self._too_large()
-                check_json(whole := bytes(body))
-                return {"type": "http.request", "body": whole, "more_body": False}
+                check_json(content := bytes(body))
+                return {"type": "http.request", "body": content, "more_body": False}
         except (PayloadTooLarge, CapacityError) as error:
             self.refused[type(error).__name__] += 1
             raise
@@ -278,6 +289,7 @@ class _Reading:
     async def __call__(self) -> Message:
         if self._read:
             return await self._receive()
+        # Before the await: a second call meanwhile waits for what follows the body, such as the disconnection.
         self._read = True
         return await self._guard.read(self._sender, self._receive, self._size)
 
@@ -330,11 +342,11 @@ def error_headers(error: LudusError) -> dict[str, str]:
 
 def refusal_headers(error: LudusError) -> dict[str, str]:
     """Return the headers of the answer that refuses an upgrade: those of `error_headers`, and the message."""
-    message, most, text = error.message, REFUSAL_BYTES, ""
+    message, size, text = error.message, REFUSAL_BYTES, ""
     while not text or len(text) > REFUSAL_BYTES:
-        part = message if len(message) <= most else f"{message[: most // 2]} … {message[-most // 2 :]}"
+        part = message if len(message) <= size else f"{message[: size // 2]} … {message[-size // 2 :]}"
         text = quote(part, safe=_PRINTABLE, errors="replace")
-        most //= 2
+        size //= 2
     return {**error_headers(error), REFUSAL_HEADER.lower(): text}
 
 
@@ -342,6 +354,7 @@ async def refuse(scope: Scope, receive: Receive, send: Send, error: LudusError) 
     """Answer a request, or a WebSocket upgrade, with `error`."""
     kind = "http"
     if scope["type"] == "websocket":
+        # The message of the connection must be taken before a WebSocket can be refused.
         await receive()
         if "websocket.http.response" not in scope.get("extensions", {}):
             await send({"type": "websocket.close", "code": 1008, "reason": error.message[:120]})

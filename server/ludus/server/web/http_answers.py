@@ -17,6 +17,9 @@ from typing import Any, Final
 from starlette.types import Message
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
 
+__all__ = ["REASON"]
+
+
 REASON: Final = "ludus.reason"
 """The key of a reason phrase in an `http.response.start` message: bytes without control characters."""
 

@@ -16,6 +16,9 @@ import httptools
 
 from ludus.protocol.errors import InvalidRequest, LudusError, PayloadTooLarge
 
+__all__ = ["Framing", "HEAD_BYTES", "HEAD_FIELDS"]
+
+
 HEAD_BYTES: Final = 64 * 1024
 """The most bytes of a request line with its headers."""
 
@@ -169,9 +172,9 @@ class RequestFraming(Framing):
             Refused: too many are no content.
         """
         if self.exceeded(size):
-            most = f"{FRAMING_BYTES} bytes and {FRAMING_FACTOR} times its content"
-            why = f"the sizes and extensions of the chunks of the body, and its trailers, take more than {most}"
-            raise Refused(431, PayloadTooLarge(f"{why}; send larger chunks, without extensions and trailers"))
+            allowance = f"{FRAMING_BYTES} bytes and {FRAMING_FACTOR} times its content"
+            cause = f"the sizes and extensions of the chunks of the body, and its trailers, take more than {allowance}"
+            raise Refused(431, PayloadTooLarge(f"{cause}; send larger chunks, without extensions and trailers"))
 
 
 class RequestOwner(Protocol):
@@ -205,18 +208,18 @@ class RequestParser(httptools.HttpRequestParser):
                 of `data` before it.
             httptools.HttpParserError: this is no HTTP.
         """
-        taken, rest = 0, memoryview(data)
+        consumed, remaining = 0, memoryview(data)
         while True:
             try:
-                super().feed_data(rest)
+                super().feed_data(remaining)
                 return
             except httptools.HttpParserUpgrade as upgrade:
                 end: int = upgrade.args[0]
-            taken += end
+            consumed += end
             head = self._owner.declined_upgrade()
             if head is None:
-                raise httptools.HttpParserUpgrade(taken)
-            rest = rest[end:]
+                raise httptools.HttpParserUpgrade(consumed)
+            remaining = remaining[end:]
             RequestParser.__init__(self, self._owner)
             super().feed_data(head)
 

@@ -45,6 +45,9 @@ from ludus.server.web.http_heads import (
 )
 from ludus.server.web.turns import FairTransport
 
+__all__ = ["BoundedHttpProtocol", "run_timeout_sweeper"]
+
+
 DISCARDED_BYTES: Final = 64 * 1024 * 1024
 """The most bytes of an already answered request that are read and discarded before the connection is closed."""
 
@@ -99,7 +102,7 @@ class BoundedHttpProtocol(WatchedHttpProtocol):
     """The answer to a request that is refused, which follows those to the requests before it.
 
     Empty if it has none, as behind a request that closes the connection. Nothing is read any more."""
-    _before: Any = None
+    _cycle_before: Any = None
     """The cycle of the request before the pipelined one."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -108,6 +111,7 @@ class BoundedHttpProtocol(WatchedHttpProtocol):
         self._limits: ConnectionLimits = getattr(self.config.app, "connection_limits", NO_LIMITS)
         self._fair = FairTransport(transport, self._piece)
         super().connection_made(self._fair)  # type: ignore[arg-type]
+        # After `super()`, which sets uvicorn's own flow and parser; these replace them.
         self.flow = _Flow(self)
         parser: httptools.HttpRequestParser = RequestParser(self)
         self.parser = parser
@@ -135,8 +139,9 @@ class BoundedHttpProtocol(WatchedHttpProtocol):
             return len(data), 1
         piece = data
         if at or len(data) > PIECE_BYTES:
-            left = self._body_left
-            piece = data[at : at + (min(left, BODY_PIECE_BYTES) if left > 0 else PIECE_BYTES)]
+            body_left = self._body_left
+            # A body of known length is one event for each piece; in heads and chunked bodies, every byte may be one.
+            piece = data[at : at + (min(body_left, BODY_PIECE_BYTES) if body_left > 0 else PIECE_BYTES)]
         self._events = 1
         self._parse(piece)
         return at + len(piece), self._events
@@ -177,10 +182,12 @@ class BoundedHttpProtocol(WatchedHttpProtocol):
         Args:
             end: where the upgrade ends in the data that is not parsed yet.
         """
-        rest = self._fair.take_unparsed()[end:]
+        # Taken before the switch: the new protocol puts a `FairTransport` of its own around the socket, and what waits
+        # in this one would never be parsed.
+        unparsed = self._fair.take_unparsed()[end:]
         self.handle_websocket_upgrade()
-        if rest:
-            self._fair.inner.get_protocol().data_received(rest)  # type: ignore[attr-defined]
+        if unparsed:
+            self._fair.inner.get_protocol().data_received(unparsed)  # type: ignore[attr-defined]
 
     def send_400_response(self, msg: str) -> None:
         """Refuse data that is not HTTP, in the same form as other refusals of Ludus."""
@@ -226,7 +233,8 @@ class BoundedHttpProtocol(WatchedHttpProtocol):
         fault = fault_of_head(parser.get_method(), parser.get_http_version(), self.headers)
         if fault is None and parser.should_upgrade():
             if not self._should_upgrade():
-                return  # the head comes again
+                # The head comes again.
+                return
             if self._answering():
                 fault = "an upgrade waits for the answers to the requests before it"
         if fault is not None:
@@ -243,9 +251,10 @@ class BoundedHttpProtocol(WatchedHttpProtocol):
                 blanks = True
         if blanks:
             self._strip_values()
+        # `super()` replaces the cycle. If a pipelined request is refused, the one before is the current one again.
         before = self.cycle
         super().on_headers_complete()
-        self._before = before if self.pipeline else None
+        self._cycle_before = before if self.pipeline else None
 
     def declined_upgrade(self) -> bytes | None:
         """Return the head of a request for a protocol other than WebSocket, without its wish for that."""
@@ -291,11 +300,13 @@ class BoundedHttpProtocol(WatchedHttpProtocol):
         """Stop waiting for a request that is complete; close a connection that only discarded the rest."""
         self._waiting_since = None
         if self._in_head:
-            return  # the head asks for a protocol that is not spoken here, and comes again
+            # The head asks for a protocol that is not spoken here, and comes again.
+            return
         self._framing = None
         if self.cycle is not None:
             super().on_message_complete()
             if not self.cycle.keep_alive:
+                # What follows a request that closes the connection gets no answer.
                 self._refusal = b""
         if self._discarded is not None:
             self.transport.close()
@@ -304,6 +315,7 @@ class BoundedHttpProtocol(WatchedHttpProtocol):
         """Record when the answer was complete, and discard the unread body of its request."""
         self._idle_since = self.loop.time()
         cycle: Any = self.cycle
+        # A body that was not read keeps reading paused, and the next request would never be parsed.
         if cycle is not None and cycle.body and cycle.response_complete:
             cycle.body = bytearray()
         super().on_response_complete()
@@ -336,6 +348,7 @@ class BoundedHttpProtocol(WatchedHttpProtocol):
         if self._fair.lingering:
             self.transport.close()
             return
+        # Here the peer waits for this server and not the other way round.
         if self.flow.read_paused or self._fair.behind or (self._in_head and self._answering()):
             return
         if self._discarded is not None:
@@ -351,16 +364,19 @@ class BoundedHttpProtocol(WatchedHttpProtocol):
 
     def _make_room(self) -> None:
         waiting = [
-            (since, index, one)
-            for index, one in enumerate(self.connections)
-            if one is not self and isinstance(one, BoundedHttpProtocol) and (since := one.waits_since()) is not None
+            (since, index, connection)
+            for index, connection in enumerate(self.connections)
+            if connection is not self
+            and isinstance(connection, BoundedHttpProtocol)
+            and (since := connection.waits_since()) is not None
         ]
+        # The index decides between equal times, because connections cannot be compared.
         oldest: BoundedHttpProtocol = min(waiting)[2] if waiting else self
         if oldest._waiting_since is None or oldest._fair.lingering:
             oldest.transport.close()
         else:
-            why = _busy(f"connections are open ({self._limits.most})", "max_connections")
-            oldest._refuse(503, why, linger=False)
+            error = _busy(f"connections are open ({self._limits.most})", "max_connections")
+            oldest._refuse(503, error, linger=False)
 
     def _count_head(self, size: int) -> None:
         self._limits.arrivals.heads += size - self._counted
@@ -385,12 +401,15 @@ class BoundedHttpProtocol(WatchedHttpProtocol):
         cycle: Any = self.cycle
         in_body = not self._in_head and self._waiting_since is not None
         self._waiting_since = None
-        if in_body and self.pipeline:  # the broken request is the last one that waits
+        # The broken request is the last one that waits.
+        if in_body and self.pipeline:
             self.pipeline.popleft()
-            self.cycle = self._before
+            self.cycle = self._cycle_before
         elif in_body and cycle is not None:
-            if cycle.response_started:  # a second answer would be taken for that to the next request
+            # A second answer would be taken for that to the next request.
+            if cycle.response_started:
                 self._refusal = b""
+            # The application may wait for the rest of a body that will never come.
             cycle.disconnected = True
             cycle.message_event.set()
             self._send_refusal(linger=linger)
@@ -470,7 +489,8 @@ async def _end_quietly(app: Any, cycle: Any, scope: Scope, receive: Receive, sen
     except asyncio.CancelledError:
         task = asyncio.current_task()
         if task is None or not task.cancelling():
-            raise  # the application raised it itself
+            # The application raised it itself.
+            raise
         if not (cycle.response_started or cycle.disconnected):
             await refuse(scope, receive, send, ShuttingDown("the server stopped before it answered", retryAfter=1.0))
         if not cycle.response_complete:
@@ -520,8 +540,8 @@ class _Unchunked:
             cycle.on_response()
 
 
-def _busy(what: str, limit: str) -> CapacityError:
-    return CapacityError(f"too many {what}; try again", limit=limit, retryAfter=1.0)
+def _busy(subject: str, limit: str) -> CapacityError:
+    return CapacityError(f"too many {subject}; try again", limit=limit, retryAfter=1.0)
 
 
 async def run_timeout_sweeper(connections: set[Any], patience: float) -> None:

@@ -22,6 +22,9 @@ from typing import IO, Any, Final, Literal
 
 from ludus.protocol.text import escape_json, escape_record, replace_surrogates
 
+__all__ = ["ConsoleFormatter", "LogFormat", "LogLevel", "configure", "flush"]
+
+
 LogFormat = Literal["console", "json"]
 """The format of log lines: for people, or one JSON object each."""
 LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"]
@@ -61,8 +64,8 @@ class SecretRegistry:
         with self._lock:
             for value in values:
                 if len(value) >= _LEAST_SECRET:
-                    known = self._spellings.pop(value, None)
-                    self._spellings[value] = known or frozenset({value, json.dumps(value)[1:-1], repr(value)[1:-1]})
+                    spellings = self._spellings.pop(value, None)
+                    self._spellings[value] = spellings or frozenset({value, json.dumps(value)[1:-1], repr(value)[1:-1]})
                     self._shortest_first = None
             while len(self._spellings) > self._size:
                 del self._spellings[next(iter(self._spellings))]
@@ -74,12 +77,12 @@ class SecretRegistry:
         with self._lock:
             if self._shortest_first is None:
                 self._shortest_first = sorted(
-                    {one for spelling in self._spellings.values() for one in spelling}, key=len
+                    {text for spelling in self._spellings.values() for text in spelling}, key=len
                 )
             spellings = self._shortest_first
         # Long ones first, because one may contain another; those that are longer than the text are skipped.
-        for place in range(bisect_right(spellings, len(text), key=len) - 1, -1, -1):
-            text = text.replace(spellings[place], _HIDDEN)
+        for index in range(bisect_right(spellings, len(text), key=len) - 1, -1, -1):
+            text = text.replace(spellings[index], _HIDDEN)
         return text
 
 
@@ -107,8 +110,8 @@ class ConsoleFormatter(logging.Formatter):
         """Return the line and the traceback, redacted, with control characters as escapes."""
         extra = "".join(f" {name}={value}" for name, value in _extra(record).items())
         line = super().format(record)
-        head, newline, rest = line.partition("\n")
-        return escape_record(redact(head + extra + newline + rest))
+        head, newline, following = line.partition("\n")
+        return escape_record(redact(head + extra + newline + following))
 
 
 class JsonFormatter(logging.Formatter):

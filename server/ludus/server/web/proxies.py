@@ -27,6 +27,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from ludus.protocol.episodes import ForkResult, PlayAccess, StartedEpisode, StartResult
 from ludus.protocol.model import WireModel
 
+__all__ = ["parse_public_url"]
+
+
 ProxyHeaders = Literal["x-forwarded", "forwarded"]
 """The family of headers that the proxies set: `X-Forwarded-*`, or RFC 7239's `Forwarded`."""
 
@@ -165,8 +168,8 @@ class ProxyMiddleware:
             if hop.scheme:
                 changed["scheme"] = hop.scheme if scope["type"] == "http" else {"https": "wss"}.get(hop.scheme, "ws")
             if hop.host:
-                others = [pair for pair in scope["headers"] if pair[0] != b"host"]
-                changed["headers"] = [(b"host", hop.host.encode("ascii")), *others]
+                headers = [pair for pair in scope["headers"] if pair[0] != b"host"]
+                changed["headers"] = [(b"host", hop.host.encode("ascii")), *headers]
         path: str = scope["path"]
         if rules.root_path and path.startswith(rules.root_path + "/"):
             changed["path"] = path[len(rules.root_path) :]
@@ -236,14 +239,14 @@ def forwarded(headers: Sequence[tuple[bytes, bytes]], rules: ProxyRules) -> Hop 
         rules: which proxies are listed, and which family of headers they set.
     """
     hops = _rfc7239(headers) if rules.headers == "forwarded" else _x_forwarded(headers, rules)
-    found = None
+    combined = None
     for hop in reversed(hops):
         # The last hop was written by the proxy that connected to this server. An earlier hop counts only if the
         # client that the later one names is a listed proxy too.
-        found = hop if found is None else Hop(*(new or old for new, old in zip(hop, found, strict=True)))
+        combined = hop if combined is None else Hop(*(new or old for new, old in zip(hop, combined, strict=True)))
         if not rules.trusts(hop.client):
             break
-    return found
+    return combined
 
 
 def _joined(headers: Sequence[tuple[bytes, bytes]], name: bytes) -> list[str]:
@@ -279,9 +282,13 @@ def _rfc7239(headers: Sequence[tuple[bytes, bytes]]) -> list[Hop]:
     hops = []
     for element in _split(text, ","):
         pairs = [_PAIR.fullmatch(pair) for pair in _split(element, ";")]
-        given = {match[1].lower(): _unquoted(match[2]) for match in pairs if match is not None}
+        pairs_by_name = {match[1].lower(): _unquoted(match[2]) for match in pairs if match is not None}
         broken = any(match is None for match in pairs)
-        hops.append(Hop() if broken else _hop(given.get("for", ""), given.get("proto", ""), given.get("host", ""), ""))
+        hops.append(
+            Hop()
+            if broken
+            else _hop(pairs_by_name.get("for", ""), pairs_by_name.get("proto", ""), pairs_by_name.get("host", ""), "")
+        )
     return hops
 
 

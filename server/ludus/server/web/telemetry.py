@@ -48,10 +48,10 @@ def route_of(path: str) -> str:
         return "/workers/{worker}/channel"
     if path in _FIXED_PATHS:
         return path
-    first, _, second = path[1:].partition("/")
+    head, _, second = path[1:].partition("/")
     if second in ORS_NAMES:
         return f"/{{environment}}/{second}"
-    return f"/{first}" if first in ORS_NAMES and not second else "/{ors}"
+    return f"/{head}" if head in ORS_NAMES and not second else "/{ors}"
 
 
 ORS_NAMES: Final = frozenset(

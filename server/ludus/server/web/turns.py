@@ -21,6 +21,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
+__all__ = ["FairTransport"]
+
+
 TURN_COST: Final = 4_000
 """The units that all connections together may use in one turn of the loop before others wait for the next one."""
 
@@ -52,7 +55,7 @@ class Turns:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._left = TURN_COST
+        self._units_left = TURN_COST
         self._fresh: deque[Callable[[], int]] = deque()
         """Those that wait for their first share."""
         self._waiting: deque[Callable[[], int]] = deque()
@@ -66,11 +69,11 @@ class Turns:
     @property
     def free(self) -> bool:
         """Whether the turn has room for the first share of another one."""
-        return self._left > 0 and not self._fresh
+        return self._units_left > 0 and not self._fresh
 
     def spend(self, cost: int) -> None:
         """Count work that is done in this turn."""
-        self._left -= cost
+        self._units_left -= cost
         if not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self._begin)
@@ -89,13 +92,15 @@ class Turns:
 
     async def wait(self, cost: int, *, fresh: bool = True) -> None:
         """Wait for a turn that has room for work, unless this one has, and count it. See `join`."""
+        # Work of more than one share must not go before the first shares of others.
         fresh = fresh and cost <= SHARE_COST
-        if self._left > 0 and not self._fresh and (fresh or not self._waiting):
+        if self._units_left > 0 and not self._fresh and (fresh or not self._waiting):
             self.spend(cost)
             return
         ready = self._loop.create_future()
 
         def begin() -> int:
+            # Canceled while it waited: what it would have cost goes to others.
             if ready.done():
                 return 0
             ready.set_result(None)
@@ -106,20 +111,22 @@ class Turns:
 
     def _begin(self) -> None:
         """Begin a turn with what has waited longest."""
+        # Before the work: what it spends or joins needs a turn after this one.
         self._scheduled = False
-        spent = TURN_COST - self._left
+        spent = TURN_COST - self._units_left
         if spent > self.most_spent:
             self.most_spent = spent
         self.count += 1
-        self._left = TURN_COST
+        self._units_left = TURN_COST
         fresh, waiting = self._fresh, self._waiting
         if fresh or waiting:
+            # Without a reserve, a stream of new connections would keep the waiting ones from ever going on.
             reserve = TURN_COST - FRESH_COST if waiting else 0
-            while fresh and self._left > reserve:
-                self._left -= fresh.popleft()()
-            while waiting and self._left > 0:
-                self._left -= waiting.popleft()()
-        if (fresh or waiting or self._left < TURN_COST) and not self._scheduled:
+            while fresh and self._units_left > reserve:
+                self._units_left -= fresh.popleft()()
+            while waiting and self._units_left > 0:
+                self._units_left -= waiting.popleft()()
+        if (fresh or waiting or self._units_left < TURN_COST) and not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self._begin)
 
@@ -153,7 +160,8 @@ class FairTransport:
         flush: Callable[[], None] | None = None,
         whole_shares: bool = False,
     ) -> None:
-        if isinstance(transport, FairTransport):  # the connection changes its protocol
+        # The connection changes its protocol.
+        if isinstance(transport, FairTransport):
             transport = transport.inner
         self.inner = transport
         self.write = transport.write
@@ -203,6 +211,7 @@ class FairTransport:
         self._discarded = 0
         self._data, self._at, self._held = b"", 0, 0
         with contextlib.suppress(NotImplementedError, RuntimeError, OSError):
+            # A transport of TLS cannot close one side.
             self.inner.write_eof()
         self._settle()
 
@@ -213,7 +222,8 @@ class FairTransport:
             if self._discarded > LINGER_BYTES:
                 self.inner.close()
             return
-        if self._paused:  # another holder of the transport has resumed it
+        # The socket was resumed by another holder of the transport.
+        if self._paused:
             self.inner.pause_reading()
         turns = self._turns
         if self._data:
@@ -249,13 +259,13 @@ class FairTransport:
         if self._data:
             self._settle()
 
-    def hold(self, why: int) -> None:
+    def hold(self, reason: int) -> None:
         """Parse nothing until `release` is called for the same reason."""
-        self._held |= why
+        self._held |= reason
 
-    def release(self, why: int) -> None:
+    def release(self, reason: int) -> None:
         """Parse what waits, in turns, and then read on, unless there is another reason against it."""
-        self._held &= ~why
+        self._held &= ~reason
         self._settle()
 
     def take_unparsed(self) -> bytes:
@@ -278,7 +288,8 @@ class FairTransport:
                 if self._held and not (self._held == FLOW and cost and self._whole_shares):
                     break
                 end, spent = self._piece(self._data, self._at)
-                if self._data:  # else it was taken meanwhile
+                # Unless it was taken meanwhile.
+                if self._data:
                     self._at = end
                 cost += spent
         finally:
@@ -301,6 +312,7 @@ class FairTransport:
 
     def _settle(self) -> None:
         """Wait for a turn if data waits, and read the socket only if none does."""
+        # The piece that is being parsed has caused this; its caller settles once, when it is done.
         if self._parsing:
             return
         if self._data and not self._held and not self._queued:

@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     from ludus.server.auth import TokenStore
     from ludus.server.hosting.host import EpisodeHost
 
+__all__ = ["serve_order"]
+
+
 FENCED: Final = 71
 """The exit status of a worker that was ordered to end by its gateway, or not asked for its load for too long."""
 
@@ -124,13 +127,13 @@ class Lease:
 
 def main() -> int:
     """Serve until a signal, and return the exit code."""
-    said = Answers(int(sys.argv[1]))
+    answers = Answers(int(sys.argv[1]))
     order = Order.model_validate_json(sys.stdin.buffer.readline())
-    return serve_order(order, follow_parent(order.parent), said)
+    return serve_order(order, follow_parent(order.parent), answers)
 
 
 def serve_order(
-    order: Order, orders: queue.SimpleQueue[Any], said: Answers, tokens: TokenStore | None = None,
+    order: Order, orders: queue.SimpleQueue[Any], answers: Answers, tokens: TokenStore | None = None,
     capability_key: bytes | None = None,
 ) -> int:  # fmt: skip
     """Load the environments of an order, serve them once that is ordered, and return the exit code.
@@ -138,7 +141,7 @@ def serve_order(
     Args:
         order: what to serve.
         orders: the further orders.
-        said: what this process answers.
+        answers: what this process answers.
         tokens: the trainer tokens, instead of those that the settings name.
         capability_key: signs play capabilities, if the settings name no key.
     """
@@ -151,34 +154,34 @@ def serve_order(
             host, lease = app.context.host, Lease(order.lease_seconds)
             if capability_key is not None and host.signer is not None:
                 host.signer.prefer(capability_key)
-            host.on_released = lambda: said.write({"released": True})
+            host.on_released = lambda: answers.write({"released": True})
             app.surround(lambda inner: FromGateway(inner, order.secret, host, lease))
             listener = listen(order.host, 0)
             port = listener.getsockname()[1]
             uvicorn_config(app, settings).load()  # imports all that serving needs
             settle_heap()
         if order.takes_over:
-            host.takes_over = lambda: _take_over(said, orders)
+            host.takes_over = lambda: _take_over(answers, orders)
         else:
-            said.write({"loaded": True})
+            answers.write({"loaded": True})
             if orders.get() != SERVE:
                 return 0
 
         def ready(server: LudusServer) -> None:
-            said.write({"host": order.host, "port": port, "environments": list(host.catalog)})
+            answers.write({"host": order.host, "port": port, "environments": list(host.catalog)})
             _obey(orders, server)
             if order.signs_of_life:
-                _keep_beating(said)
+                _keep_beating(answers)
 
         return serve_app(app, settings, listener, ready)
     except LudusError as error:
-        said.write({"error": error.message})
+        answers.write({"error": error.message})
         return 1
     finally:
         logs.flush()
 
 
-async def _take_over(said: Answers, orders: queue.SimpleQueue[Any]) -> None:
+async def _take_over(answers: Answers, orders: queue.SimpleQueue[Any]) -> None:
     """Say that nothing more can be done before this process serves, and wait until it may."""
     settle_heap()
     loop, serves = asyncio.get_running_loop(), asyncio.Event()
@@ -189,11 +192,11 @@ async def _take_over(said: Answers, orders: queue.SimpleQueue[Any]) -> None:
             loop.call_soon_threadsafe(serves.set)
 
     threading.Thread(target=wait, daemon=True, name="ludus-orders").start()
-    said.write({"loaded": True})
+    answers.write({"loaded": True})
     await serves.wait()
 
 
-def _keep_beating(said: Answers) -> None:
+def _keep_beating(answers: Answers) -> None:
     """Give the parent a sign of life in each turn of the event loop, `BEAT_SECONDS` apart.
 
     They come also while so much arrives that no question is answered in time. They end when the loop is blocked or the
@@ -202,7 +205,7 @@ def _keep_beating(said: Answers) -> None:
     loop = asyncio.get_running_loop()
 
     def beat(turns: int) -> None:
-        said.beat(turns)
+        answers.beat(turns)
         loop.call_later(BEAT_SECONDS, beat, turns + 1)
 
     beat(1)

@@ -48,6 +48,9 @@ if TYPE_CHECKING:
     from ludus.server.workers.pool import Worker
     from ludus.server.workers.roles import Hub
 
+__all__ = ["ClientConnection", "body_too_large", "error_answer"]
+
+
 log = logging.getLogger("ludus.gateway")
 
 GONE: Final = 410
@@ -86,7 +89,7 @@ class ClientConnection(RequestReader, asyncio.Protocol):
         self._begun = False
         """Whether a part of the answer to the served request was written."""
         self._tunnel: upstream.Uplink | None = None
-        self._whole = True
+        self._acknowledged = True
         """Whether the client had acknowledged everything when it closed its side."""
         self._task: asyncio.Task[None] | None = None
         self._tracing = active()
@@ -128,7 +131,7 @@ class ClientConnection(RequestReader, asyncio.Protocol):
 
     def eof_received(self) -> None:
         """Note whether the client has everything that was written; the connection then closes."""
-        self._whole = not self.transport.get_write_buffer_size() and not self._holds_back()
+        self._acknowledged = not self.transport.get_write_buffer_size() and not self._holds_back()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End the connections to workers as the client ended this one."""
@@ -137,7 +140,7 @@ class ClientConnection(RequestReader, asyncio.Protocol):
         self.gateway.counts.closed()
         self.gateway.remove(self)
         for uplink in self.uplinks.values():
-            if exc is None and self._whole:
+            if exc is None and self._acknowledged:
                 uplink.close()
             else:
                 uplink.reset()
@@ -214,9 +217,9 @@ class ClientConnection(RequestReader, asyncio.Protocol):
         if request.upgrade or place_of(path)[0] is Place.PAGE:
             await self._answer(request)
             return
-        given = {name.decode("latin-1"): value.decode("latin-1") for name, value in request.headers}
+        fields = {name.decode("latin-1"): value.decode("latin-1") for name, value in request.headers}
         name = f"gateway {request.method.decode('latin-1')} {route_of(path)}"
-        with tracing.span(name, kind="SERVER", parent=tracing.context_of(given)):
+        with tracing.span(name, kind="SERVER", parent=tracing.context_of(fields)):
             context = [(key.encode(), value.encode()) for key, value in tracing.carrier().items()]
             request.headers = [field for field in request.headers if field[0].decode("latin-1") not in TRACE_FIELDS]
             request.headers += context
@@ -224,30 +227,30 @@ class ClientConnection(RequestReader, asyncio.Protocol):
 
     async def _answer(self, request: Request) -> None:
         gateway = self.gateway
-        place, named = place_of(gateway.without_prefix(request.path))
+        endpoint, named = place_of(gateway.without_prefix(request.path))
         identifier: Any = None
-        gateway.counts.requests[place] += 1
+        gateway.counts.requests[endpoint] += 1
         try:
-            if place is Place.PAGE and not request.upgrade:
+            if endpoint is Place.PAGE and not request.upgrade:
                 await gateway.pages.answer(self, request, named)
                 return
             if request.upgrade:
-                await self._upgrade(request, place, named)
+                await self._upgrade(request, endpoint, named)
                 return
-            worker, about_episodes = await gateway.worker_for(self, request, place, named)
+            worker, about_episodes = await gateway.worker_for(self, request, endpoint, named)
             if not await self.proxy(request, worker):
                 # Nothing of the answer has arrived. Only if the episode died with the worker, it is known what to say.
                 if not gateway.pool.durable and about_episodes and await worker.died():
                     raise lost()
                 raise ClientLeft
         except LudusError as error:
-            if isinstance(error, EpisodeFailed) and place in (Place.PLAY, Place.CONTROL):
+            if isinstance(error, EpisodeFailed) and endpoint in (Place.PLAY, Place.CONTROL):
                 identifier = target_of_mcp(await self.whole(request))[1]
-            self._answer_error(request, error, place, identifier)
+            self._answer_error(request, error, endpoint, identifier)
 
-    def _answer_error(self, request: Request, error: LudusError, place: Place, identifier: Any) -> None:
+    def _answer_error(self, request: Request, error: LudusError, endpoint: Place, identifier: Any) -> None:
         path = self.gateway.without_prefix(request.path)
-        self.answer(request, *error_answer(request, path, error, place, identifier))
+        self.answer(request, *error_answer(request, path, error, endpoint, identifier))
 
     def answer(
         self, request: Request, status: int, body: bytes, headers: dict[str, str] | None = None,
@@ -275,7 +278,8 @@ class ClientConnection(RequestReader, asyncio.Protocol):
             if self.transport.lingering:
                 self.transport.close()
             return
-        if self.idle and self.waiting_since is None:  # an answer would be taken for that to the client's next request
+        # An answer would be taken for that to the client's next request.
+        if self.idle and self.waiting_since is None:
             self.transport.close()
             return
         self.waiting_since = None
@@ -293,7 +297,8 @@ class ClientConnection(RequestReader, asyncio.Protocol):
     def _send_refusal(self, *, linger: bool = True) -> None:
         """Write the refusal, unless a part of another answer to the same request was written, and close."""
         for uplink in self.uplinks.values():
-            if uplink.sink is not _discard:  # its worker has a part of the request, which it is not to answer
+            # Its worker has a part of the request, which it is not to answer.
+            if uplink.sink is not _discard:
                 uplink.sink, uplink.on_lost = _discard, _nothing
                 uplink.reset()
         if not (self._upgraded or (self._serving is not None and self._begun)):
@@ -314,6 +319,7 @@ class ClientConnection(RequestReader, asyncio.Protocol):
         limit = self.gateway.settings.limits.body_bytes
         if (request.length or 0) > limit:
             raise body_too_large(limit)
+        # The body is read here and not by a worker, so the client waits for this server's permission.
         if request.header(b"expect").lower() == b"100-continue" and not request.complete:
             self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         while not request.complete:
@@ -355,6 +361,7 @@ class ClientConnection(RequestReader, asyncio.Protocol):
             if self.lost:
                 uplink.reset()
                 raise ClientLeft
+            # After the check: `connection_lost` has already ended those that were there.
             self.uplinks[worker.name] = uplink
         return uplink
 
@@ -380,7 +387,8 @@ class ClientConnection(RequestReader, asyncio.Protocol):
             except httptools.HttpParserError:
                 uplink.reset()
                 return
-            if to_head:  # what a worker sends behind the head would be taken for another answer
+            # What a worker sends behind the head would be taken for another answer.
+            if to_head:
                 head.extend(data)
                 data = upstream.head_in(bytes(head)) if answer.complete else b""
             if data:
@@ -403,10 +411,12 @@ class ClientConnection(RequestReader, asyncio.Protocol):
             request.sink = pass_on
         uplink.transport.write(b"".join(data))
         self._release("unread")
+        # It may have ended between two requests, when `on_lost` did nothing.
         if uplink.closed:
             settle()
         await answered
         self._answered = None
+        # What the worker sends from now on belongs to no request.
         uplink.sink, uplink.on_lost, uplink.on_room = _discard, _nothing, _nothing_of
         self._release("uplink")
         if not answer.began:
@@ -420,10 +430,10 @@ class ClientConnection(RequestReader, asyncio.Protocol):
             request.keep_alive = False
         return True
 
-    async def _upgrade(self, request: Request, place: Place, named: str) -> None:
+    async def _upgrade(self, request: Request, endpoint: Place, named: str) -> None:
         gateway = self.gateway
         request.keep_alive = False
-        if place is Place.WORKER_CHANNEL:
+        if endpoint is Place.WORKER_CHANNEL:
             worker = gateway.find(self, named)
             if worker is None:
                 raise MethodNotFound(f"this server has no worker {named!r}")
@@ -432,7 +442,7 @@ class ClientConnection(RequestReader, asyncio.Protocol):
             except EpisodeFailed as error:
                 self.answer(request, GONE, error_body(request.path, error), refusal_headers(error))
                 return
-        elif place is Place.CHANNEL:
+        elif endpoint is Place.CHANNEL:
             worker = gateway.pool.any()
             await gateway.pool.reach(worker, about_episodes=False)
             uplink = await self.uplink_to(worker)
@@ -441,8 +451,9 @@ class ClientConnection(RequestReader, asyncio.Protocol):
         head = await self._switch(request, uplink)
         if head is None:
             return
-        if place is Place.CHANNEL:
+        if endpoint is Place.CHANNEL:
             self.channel = FramedChannel(self, request, uplink)
+            # Before the client's data: the worker sent it first.
             self.channel.worker_sent(uplink, head)
             self.transport.put_back(bytes(self._after_upgrade))
         else:
@@ -450,7 +461,8 @@ class ClientConnection(RequestReader, asyncio.Protocol):
         self._after_upgrade = bytearray()
         self.waiting_since = None
         self._release("unread")
-        await self._loop.create_future()  # until the connection is lost
+        # Until the connection is lost.
+        await self._loop.create_future()
 
     async def _switch(self, request: Request, uplink: upstream.Uplink) -> bytes | None:
         """Pass an upgrade on and its answer back. Return what came behind the answer; None if it is a refusal."""
@@ -499,7 +511,7 @@ class ClientConnection(RequestReader, asyncio.Protocol):
 
 
 def error_answer(
-    request: Request, path: str, error: LudusError, place: Place, identifier: Any
+    request: Request, path: str, error: LudusError, endpoint: Place, identifier: Any
 ) -> tuple[int, bytes, dict[str, str]]:
     """Return the status, the body and the headers by which the transport of a request gives an error.
 
@@ -507,13 +519,13 @@ def error_answer(
         request: the request.
         path: its path, without the prefix under which the server is published.
         error: the error.
-        place: what the path leads to.
+        endpoint: what the path leads to.
         identifier: the JSON-RPC id of the request, if it has one.
     """
     status, headers = error.http_status, (refusal_headers if request.upgrade else error_headers)(error)
     if isinstance(error, EpisodeFailed) and identifier is not None:
         return 200, to_json({"jsonrpc": "2.0", "id": identifier, "error": to_wire(error)}), headers
-    if isinstance(error, EpisodeFailed) and place is Place.OTHER:
+    if isinstance(error, EpisodeFailed) and endpoint is Place.OTHER:
         answer: dict[str, Any] = {"detail": "Active environment not found"}
         if request.has(b"ludus-extension"):
             answer["ludus"] = to_wire(error)

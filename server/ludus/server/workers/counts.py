@@ -58,8 +58,8 @@ class _Families(Collector):
             "ludus_gateway_requests", "Requests and upgrades that the gateway read, by transport.", labels=["wire"]
         )
         by_wire: Counter[str] = Counter(dict.fromkeys(_WIRES.values(), 0))
-        for place, count in counts.requests.items():
-            by_wire[_WIRES[place]] += count
+        for endpoint, count in counts.requests.items():
+            by_wire[_WIRES[endpoint]] += count
         for wire, count in by_wire.items():
             requests.add_metric([wire], count)
         yield requests

@@ -173,7 +173,8 @@ class FramedChannel:
             self._client.transport.write(frames.frame(frames.TEXT, failure(None, error)))
             return 1
         except (ParseError, InvalidRequest):
-            self._send(self._home, payload, [None])  # a worker knows the answer
+            # A worker knows the answer.
+            self._send(self._home, payload, [None])
             return 1
         if len(items) > MAX_IN_FLIGHT:
             self._send(self._home, payload, [None])
@@ -182,23 +183,22 @@ class FramedChannel:
         return len(items)
 
     def _distribute(self, items: list[Any], payload: bytes) -> None:
-        """Send the requests of a message to their workers."""
         workers = [self._worker_for(item) for item in items]
         if any(worker is None for worker in workers):
             items = [item for item, worker in zip(items, workers, strict=True) if worker is not None]
             if not items:
                 return
             payload = _written(items)
-        known = [worker for worker in workers if worker is not None]
-        first = known[0]
-        if all(worker is first for worker in known):
-            self._send(first, payload, items)
+        targets = [worker for worker in workers if worker is not None]
+        target = targets[0]
+        if all(worker is target for worker in targets):
+            self._send(target, payload, items)
             return
         by_worker: dict[Worker, list[Any]] = {}
-        for item, worker in zip(items, known, strict=True):
+        for item, worker in zip(items, targets, strict=True):
             by_worker.setdefault(worker, []).append(item)
-        for worker, own in by_worker.items():
-            self._send(worker, _written(own), own)
+        for worker, worker_items in by_worker.items():
+            self._send(worker, _written(worker_items), worker_items)
 
     def _worker_for(self, item: Any) -> Worker | None:
         """Return the worker of a request; None for a start that is sent on later, or by its client once more."""
@@ -232,7 +232,8 @@ class FramedChannel:
         self._unnoted += len(payload)
         self._client.hold("notes", held=self._unnoted > WAITING_BYTES)
         try:
-            await asyncio.shield(noted)  # the same start may wait for it on another connection
+            # The same start may wait for it on another connection.
+            await asyncio.shield(noted)
         except LudusError as error:
             self._client.transport.write(frames.frame(frames.TEXT, failure(readable_id(item), error)))
         else:
@@ -245,6 +246,7 @@ class FramedChannel:
     def _send(self, worker: Worker, payload: bytes, items: list[Any], *, opcode: int = frames.TEXT) -> None:
         link = self._links.get(worker.name)
         if link is None:
+            # Noted before it is connected: later messages for the worker queue behind this one, in order.
             link = self._links[worker.name] = _Link(worker)
             self._spawn(self._reach(link, about_episodes=not any(map(_starts, items))))
         data = frames.frame(opcode, payload, masked=True)
@@ -253,7 +255,7 @@ class FramedChannel:
             return
         link.waiting.append(([readable_id(item) for item in items], data))
         link.bytes += len(data)
-        if sum(one.bytes for one in self._links.values()) > WAITING_BYTES:
+        if sum(open_link.bytes for open_link in self._links.values()) > WAITING_BYTES:
             self._client.hold("waiting", held=True)
 
     async def _reach(self, link: _Link, *, about_episodes: bool) -> None:
@@ -261,6 +263,7 @@ class FramedChannel:
         try:
             uplink = await upstream.connect(self._gateway.pool, link.worker, about_episodes=about_episodes)
         except LudusError as error:
+            # The next request for the worker tries again.
             del self._links[link.worker.name]
             replies = [failure(identifier, error) for identifiers, _ in link.waiting for identifier in identifiers]
             self._client.transport.write(frames.frame(frames.TEXT, b"[" + b",".join(replies) + b"]"))
@@ -269,12 +272,14 @@ class FramedChannel:
         if self._closing:
             uplink.reset()
             return
+        # Kept by the client's connection, so that it ends in the way in which that ends.
         self._client.uplinks[link.worker.name] = uplink
         head = await self._upgraded(uplink)
         if head is None:
             self.close(frames.SERVICE_RESTART, f"worker {link.worker.name} does not take the connection")
             return
         self._attach(link, uplink)
+        # No await stands between this and `_attach`: a later message would overtake these.
         uplink.transport.write(b"".join(data for _, data in link.waiting))
         link.waiting.clear()
         link.bytes = 0
@@ -308,6 +313,7 @@ class FramedChannel:
         uplink.sink = lambda data: self._worker_sent(link, data)
         uplink.on_lost = lambda: self.close(frames.SERVICE_RESTART, f"worker {link.worker.name} is gone; reconnect")
         uplink.on_room = lambda room: self._note_room(link.worker.name, room=room)
+        # It may have ended before `on_lost` was set.
         if uplink.closed:
             uplink.on_lost()
 

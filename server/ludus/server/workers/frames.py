@@ -102,12 +102,12 @@ class MessageReader:
             FrameError: the client broke the protocol.
         """
         self._data += data
-        found: list[Message] = []
+        messages: list[Message] = []
         at = 0
         while (head := _head(self._data, at)) is not None:
-            begin, size, first = head
-            opcode = first & 0x0F
-            self._check(first, opcode, size, masked=bool(self._data[at + 1] & 0x80))
+            begin, size, first_byte = head
+            opcode = first_byte & 0x0F
+            self._check(first_byte, opcode, size, masked=bool(self._data[at + 1] & 0x80))
             end = begin + size
             if len(self._data) < end:
                 break
@@ -115,19 +115,19 @@ class MessageReader:
                 payload = apply_mask(bytes(view[begin:end]), bytes(view[begin - 4 : begin]))
             at = end
             if opcode >= CLOSE:
-                found.append(Message(opcode, payload))
+                messages.append(Message(opcode, payload))
                 continue
-            if (message := self._join(opcode, payload, final=bool(first & 0x80))) is not None:
-                found.append(message)
+            if (message := self._join(opcode, payload, final=bool(first_byte & 0x80))) is not None:
+                messages.append(message)
         del self._data[:at]
-        return found
+        return messages
 
-    def _check(self, first: int, opcode: int, size: int, *, masked: bool) -> None:
-        if first & 0x70 or opcode not in _OPCODES:
+    def _check(self, first_byte: int, opcode: int, size: int, *, masked: bool) -> None:
+        if first_byte & 0x70 or opcode not in _OPCODES:
             raise FrameError(PROTOCOL_ERROR, "reserved bits or an unknown opcode")
         if not masked:
             raise FrameError(PROTOCOL_ERROR, "frames of a client must be masked")
-        if opcode >= CLOSE and (size > _MOST_CONTROL or not first & 0x80):
+        if opcode >= CLOSE and (size > _MOST_CONTROL or not first_byte & 0x80):
             raise FrameError(PROTOCOL_ERROR, "a control frame is long or fragmented")
         if size + len(self._parts) > self._limit:
             raise FrameError(TOO_BIG, f"a message is larger than {self._limit} bytes")
@@ -157,30 +157,30 @@ class FrameSplitter:
 
     def feed(self, data: bytes) -> tuple[bytes, list[Message]]:
         """Return the data frames that are complete with `data`, as raw bytes, and the control frames."""
-        rest = self._rest
-        if rest:
-            rest += data
-            if len(rest) < self._need:
+        unread = self._rest
+        if unread:
+            unread += data
+            if len(unread) < self._need:
                 return b"", []
-            data = bytes(rest)
-            rest.clear()
+            data = bytes(unread)
+            unread.clear()
         control: list[Message] = []
         passed: list[bytes] = []
         at = since = 0
         self._need = 0
         while (head := _head(data, at)) is not None:
-            begin, size, first = head
+            begin, size, first_byte = head
             end = begin + size
             if len(data) < end:
                 self._need = end - at
                 break
-            if first & 0x0F >= CLOSE:
+            if first_byte & 0x0F >= CLOSE:
                 passed.append(data[since:at])
-                control.append(Message(first & 0x0F, data[begin:end]))
+                control.append(Message(first_byte & 0x0F, data[begin:end]))
                 since = end
             at = end
         if since == 0 and at == len(data):
             return data, control
         passed.append(data[since:at])
-        rest += data[at:]
+        unread += data[at:]
         return b"".join(passed), control

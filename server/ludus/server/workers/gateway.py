@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     from ludus.server.workers.pool import Pool, Worker
     from ludus.server.workers.requests import Request
 
+__all__ = ["Gateway", "TELL_SECONDS"]
+
+
 log = logging.getLogger("ludus.gateway")
 
 BACKLOG: Final = 4096
@@ -98,6 +101,7 @@ class Gateway:
         self.stop_accepting()
         if self._sweeper is not None:
             self._sweeper.cancel()
+        # A copy: connections that end remove themselves.
         for connection in list(self._connections):
             connection.transport.close()
         try:
@@ -117,10 +121,14 @@ class Gateway:
         assert isinstance(connection, ClientConnection)
         self._connections.add(connection)
         if len(self._connections) > self.settings.limits.max_connections:
-            waiting = [one for one in self._connections if one is not connection and not one.answering]
-            oldest = min(waiting, key=lambda one: one.waiting_since or one.idle_since, default=connection)
-            why = f"too many connections are open ({self.settings.limits.max_connections}); try again"
-            oldest.refuse(503, CapacityError(why, limit="max_connections", retryAfter=1.0), linger=False)
+            waiting = [
+                candidate for candidate in self._connections if candidate is not connection and not candidate.answering
+            ]
+            oldest = min(
+                waiting, key=lambda candidate: candidate.waiting_since or candidate.idle_since, default=connection
+            )
+            message = f"too many connections are open ({self.settings.limits.max_connections}); try again"
+            oldest.refuse(503, CapacityError(message, limit="max_connections", retryAfter=1.0), linger=False)
 
     def remove(self, connection: Client) -> None:
         """Forget a connection that has ended."""
@@ -151,8 +159,8 @@ class Gateway:
         elif connection.waiting_since is not None:
             busy = connection.held or connection.answering or connection.transport.behind
             if now - connection.waiting_since > settings.request_seconds and not busy:
-                why = f"the request did not arrive within {settings.request_seconds:g} s"
-                connection.refuse(408, InvalidRequest(why), linger=False)
+                message = f"the request did not arrive within {settings.request_seconds:g} s"
+                connection.refuse(408, InvalidRequest(message), linger=False)
         elif connection.idle and now - connection.idle_since > settings.keep_alive_seconds:
             connection.transport.close()
 
@@ -187,30 +195,33 @@ class Gateway:
         """Return the worker for a start, and what to wait for before it is sent on (see `Placements.place`)."""
         if target.key is None:
             worker = self.pool.least_busy(b"")
+            # Before anything awaits: starts that come at once would all go to the same least busy worker.
             worker.note_start(target.episodes)
             return worker, None
         return self._placements.place(owner, target.key, target.episodes)
 
-    async def worker_for(self, client: Client, request: Request, place: Place, named: str) -> tuple[Worker, bool]:
+    async def worker_for(self, client: Client, request: Request, endpoint: Place, named: str) -> tuple[Worker, bool]:
         """Return the worker of a request, which can be reached, and whether the request is about its episodes.
 
         Raises:
             LudusError: the worker cannot be reached.
         """
-        target = await self._target(client, request, place, named)
+        target = await self._target(client, request, endpoint, named)
         worker = self.find(client, target.worker)
-        if worker is None and place is Place.OTHER and target.worker is not None:
+        if worker is None and endpoint is Place.OTHER and target.worker is not None:
             worker = self._of_session(client, target.worker)
         about_episodes = worker is not None and not request.path.endswith(("/create", "/create_session"))
         if worker is None:
             if target.kind is Kind.START:
                 worker, noted = self.place(client, self.owner_of(request), target)
                 if noted is not None:
-                    await asyncio.shield(noted)  # another request may wait for the same note
+                    # Another request may wait for the same note.
+                    await asyncio.shield(noted)
             else:
                 worker = self.pool.any(client.uplinks)
         if request.path.endswith("/create"):
-            worker.note_start(1)  # a health check may have come between `/create_session` and this
+            # A health check may have come between `/create_session` and this.
+            worker.note_start(1)
         await self.pool.reach(worker, about_episodes=about_episodes)
         if target.kind is Kind.EVERY:
             await self.tell_others(client, request, worker.name, b"".join(request.parts))
@@ -222,21 +233,22 @@ class Gateway:
             return self._placements.pin(session)
         return self.pool.by_hash(session.encode("utf-8", "replace"))
 
-    async def _target(self, client: Client, request: Request, place: Place, named: str) -> Target:
+    async def _target(self, client: Client, request: Request, endpoint: Place, named: str) -> Target:
         # An error has to name the request's id, so small messages are read before their worker is known to live.
         small = request.method == b"POST" and (request.length or _SMALL_BODY + 1) <= _SMALL_BODY
-        if place in (Place.PLAY, Place.CONTROL) and small:
+        if endpoint in (Place.PLAY, Place.CONTROL) and small:
             await client.whole(request)
-        if place is Place.PLAY:
+        if endpoint is Place.PLAY:
             return target_of_capability(named)
-        if place is Place.CONTROL:
+        if endpoint is Place.CONTROL:
             named_worker = target_of_id(request.header(_EPISODE).decode("latin-1"))
             if named_worker.kind is Kind.WORKER or request.method != b"POST":
                 return named_worker
             try:
                 return target_of_mcp(await self._body(client, request))[0]
             except PayloadTooLarge:
-                return ANY  # a worker refuses it
+                # A worker refuses it.
+                return ANY
         sid = request.header(b"x-session-id").decode("latin-1")
         if sid:
             worker = worker_of_session(sid)
@@ -271,4 +283,6 @@ class Gateway:
             except OSError as error:
                 log.warning("worker %s did not get a report of outcomes: %s", worker.name, error)
 
-        await asyncio.gather(*(tell(one) for one in self.pool.workers.values() if one.up and one.name != answering))
+        await asyncio.gather(
+            *(tell(worker) for worker in self.pool.workers.values() if worker.up and worker.name != answering)
+        )

@@ -47,8 +47,8 @@ def workers_with_journals(settings: ServerSettings) -> list[str]:
     """
     if settings.journal is not None:
         return journals_of_workers(settings.journal)
-    found = open_database(settings.journal_url).workers() if settings.journal_url is not None else []
-    return [name for name in found if name.startswith("w") and name[1:].isdigit()]
+    workers = open_database(settings.journal_url).workers() if settings.journal_url is not None else []
+    return [name for name in workers if name.startswith("w") and name[1:].isdigit()]
 
 
 def forget_journal(settings: ServerSettings, worker: str) -> None:
@@ -66,8 +66,8 @@ def forget_journal(settings: ServerSettings, worker: str) -> None:
         shutil.rmtree(file.with_name(file.name + ".snapshots"), ignore_errors=True)
 
 
-def _of_one_process(shown: str, kind: str) -> ServeError:
+def _of_one_process(journal: str, kind: str) -> ServeError:
     return ServeError(
-        f"{shown} has the journal of a server without workers, whose episodes workers do not serve: name another "
+        f"{journal} has the journal of a server without workers, whose episodes workers do not serve: name another "
         f"{kind}, or leave out --workers"
     )

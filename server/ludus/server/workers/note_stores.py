@@ -56,8 +56,8 @@ class NoteFile:
                 log.error("starts cannot be noted in %s: %s", self._path, error.strerror)
             self._failed = True
             refused: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            why = f"the server cannot note the start ({error.strerror}); try again when there is room"
-            refused.set_exception(ShuttingDown(why, retryAfter=RETRY_AFTER_SECONDS))
+            problem = f"the server cannot note the start ({error.strerror}); try again when there is room"
+            refused.set_exception(ShuttingDown(problem, retryAfter=RETRY_AFTER_SECONDS))
             return refused
         self._failed = False
         if self._in_file > 2 * MOST_NOTES:
@@ -94,11 +94,11 @@ class NoteFile:
         if self._file is None:
             return
         size = os.fstat(self._file).st_size
-        whole = size - size % _NOTE.size
-        if whole < size:
-            os.ftruncate(self._file, whole)
+        whole_bytes = size - size % _NOTE.size
+        if whole_bytes < size:
+            os.ftruncate(self._file, whole_bytes)
         if os.write(self._file, record) < len(record):
-            os.ftruncate(self._file, whole)
+            os.ftruncate(self._file, whole_bytes)
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         self._in_file += 1
 
@@ -106,12 +106,12 @@ class NoteFile:
         data = self._path.read_bytes() if self._path.exists() else b""
         oldest = time.time() - KEPT_SECONDS
         # A record that was cut off by the death of the gateway belongs to a start that was never sent on.
-        found = (
+        notes = (
             Note(at, digest, worker.rstrip(b"\0").decode("ascii", "replace"))
             for at, digest, worker in _NOTE.iter_unpack(data[: len(data) - len(data) % _NOTE.size])
             if at >= oldest
         )
-        return list({note.digest: note for note in found}.values())[-MOST_NOTES:]
+        return list({note.digest: note for note in notes}.values())[-MOST_NOTES:]
 
     def _rewrite(self, notes: list[Note]) -> None:
         new = self._path.with_name(self._path.name + ".new")

@@ -9,6 +9,9 @@ from pydantic import BaseModel
 
 from ludus.server.serving.settings import ServerSettings
 
+__all__ = ["KILLED", "Order", "SERVE"]
+
+
 SERVE: Final = "serve"
 """The line that lets a loaded process open its journal and serve."""
 

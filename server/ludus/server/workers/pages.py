@@ -45,10 +45,10 @@ class Pages:
         replies = await self._ask_all(client, request)
         refusal = next((reply for reply in replies.values() if reply.status not in _ANSWERED), None)
         if refusal is not None or path == "/health":
-            first = refusal or next(iter(replies.values()))
-            kind = first.headers.get(b"content-type", b"application/json").decode("latin-1")
-            headers = {"www-authenticate": "Bearer"} if first.status == 401 else {}
-            client.answer(request, first.status, first.body, headers, kind)
+            first_reply = refusal or next(iter(replies.values()))
+            kind = first_reply.headers.get(b"content-type", b"application/json").decode("latin-1")
+            headers = {"www-authenticate": "Bearer"} if first_reply.status == 401 else {}
+            client.answer(request, first_reply.status, first_reply.body, headers, kind)
         elif path == "/ready":
             status, body = _merge_readiness(replies, self._gateway.trouble)
             client.answer(request, status, body)
@@ -75,10 +75,10 @@ class Pages:
                 return None
 
         answers = await asyncio.gather(*map(one, workers))
-        found = {worker.name: answer for worker, answer in zip(workers, answers, strict=True) if answer is not None}
-        if not found:
+        answered = {worker.name: answer for worker, answer in zip(workers, answers, strict=True) if answer is not None}
+        if not answered:
             raise ShuttingDown("no worker is running at this time; try again", retryAfter=1.0)
-        return found
+        return answered
 
 
 def _text(worker: str, reply: Reply) -> str:
@@ -114,7 +114,7 @@ def _merge_readiness(replies: dict[str, Reply], trouble: str | None) -> tuple[in
     if trouble is not None:
         statuses.append("unwritable")
         reasons.append(trouble)
-    status = next((known for known in ("unwritable", "ready", "full") if known in statuses), "stopping")
+    status = next((candidate for candidate in ("unwritable", "ready", "full") if candidate in statuses), "stopping")
     merged: dict[str, Any] = {"status": status}
     if status == "unwritable" and reasons:
         merged["reason"] = "; ".join(reasons)

@@ -18,6 +18,9 @@ import sys
 import threading
 from typing import Any, Final
 
+__all__ = ["Answers", "read_orders"]
+
+
 ORPHANED: Final = 70
 """The exit status of a process whose parent is gone."""
 
@@ -68,14 +71,14 @@ def follow_parent(parent: int) -> queue.SimpleQueue[Any]:
 
 def read_orders() -> queue.SimpleQueue[Any]:
     """Return the lines of JSON that arrive on standard input; this process ends when that is closed."""
-    kept = os.fdopen(os.dup(0), "rb")
+    stream = os.fdopen(os.dup(0), "rb")
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)  # environments may read standard input
     os.close(nothing)
     orders: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
     def listen_to_parent() -> None:
-        for line in kept:
+        for line in stream:
             orders.put(json.loads(line))
         os._exit(ORPHANED)
 

@@ -18,6 +18,8 @@ from hashlib import blake2b
 from ludus.server.workers.notes import KEPT_SECONDS, MOST_NOTES, Note, Notes
 from ludus.server.workers.pool import Pool, Worker
 
+__all__ = ["Placements"]
+
 
 class Placements:
     """Chooses the worker of each start.
@@ -91,7 +93,7 @@ class Placements:
         if self._written is None or (written := self._written.write(Note(now, digest, worker))) is None:
             return None
         self._unwritten[digest] = written
-        written.add_done_callback(lambda done: self._settle(digest, done))
+        written.add_done_callback(lambda future: self._settle(digest, future))
         return written
 
     def _settle(self, digest: bytes, written: asyncio.Future[None]) -> None:

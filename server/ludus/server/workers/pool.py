@@ -13,6 +13,9 @@ from typing import Final
 
 from ludus.protocol.errors import InfrastructureFailed, ShuttingDown
 
+__all__ = ["Pool", "State", "Worker", "lost"]
+
+
 PATIENCE_SECONDS: Final = 60.0
 """How long a request waits for a worker that is being restarted; its client then tries again."""
 

@@ -60,14 +60,14 @@ class NoteTable:
         """Return the notes that are not too old, oldest first."""
         try:
             self._clean()
-            found = self._link.run(
+            rows = self._link.run(
                 "SELECT at, digest, worker FROM (SELECT * FROM ludus.starts ORDER BY at DESC LIMIT %(most)s) AS latest"
                 " ORDER BY at",
                 {"most": MOST_NOTES},
             )
         except psycopg.Error as error:
             raise self._database.unusable(error) from None
-        return [Note(at, bytes(digest), worker) for at, digest, worker in found.fetchall()]
+        return [Note(at, bytes(digest), worker) for at, digest, worker in rows.fetchall()]
 
     def write(self, note: Note) -> asyncio.Future[None]:
         """Let the thread write a note."""
@@ -92,27 +92,27 @@ class NoteTable:
         self._database.close()
 
     def _serve(self) -> None:
-        while (first := self._given.get()) is not None:
-            waiting = [first]
+        while (note := self._given.get()) is not None:
+            waiting = [note]
             ended = False
             while not self._given.empty() and not ended:
-                if (other := self._given.get()) is None:
+                if (next_note := self._given.get()) is None:
                     ended = True
                 else:
-                    waiting.append(other)
+                    waiting.append(next_note)
             self._write(waiting)
             if ended:
                 return
 
     def _write(self, waiting: Sequence[_Waiting]) -> None:
         notes = list({note.digest: note for note, _ in waiting}.values())
-        given = {
-            "at": [one.at for one in notes], "digests": [one.digest for one in notes],
-            "workers": [one.worker for one in notes],
+        parameters = {
+            "at": [note.at for note in notes], "digests": [note.digest for note in notes],
+            "workers": [note.worker for note in notes],
         }  # fmt: skip
         error: ShuttingDown | None = None
         try:
-            self._link.run_patiently(_WRITE, given)
+            self._link.run_patiently(_WRITE, parameters)
             if time.monotonic() > self._cleaned + CLEANING_SECONDS:
                 self._clean()
         except psycopg.Error as failed:

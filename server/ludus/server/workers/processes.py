@@ -22,6 +22,9 @@ from typing import Any, Final, Protocol
 from ludus.server.workers.orders import HAND_OVER, SERVE, Order
 from ludus.server.workers.parent import BEAT
 
+__all__ = ["NotStarted"]
+
+
 _BEAT: Final = b'{"%b"' % BEAT.encode()
 
 EXIT_SECONDS: Final = 15.0
@@ -143,9 +146,9 @@ class LocalProcess:
     async def serve(self, seconds: float) -> tuple[str, int]:
         """Let it open its journal and serve; see `Process.serve`."""
         write_line(self._process, SERVE)
-        said = await self._answer(seconds)
-        self.environments = said["environments"]
-        return said["host"], said["port"]
+        reply = await self._answer(seconds)
+        self.environments = reply["environments"]
+        return reply["host"], reply["port"]
 
     async def release(self, seconds: float) -> None:
         """Let it end in order, and return once its journal is free; see `Process.release`."""
@@ -200,11 +203,11 @@ class LocalProcess:
         except TimeoutError:
             line = b'{"error": "it did not start in time"}'
         ended = {"error": "its process ended before it served; see its log"}
-        said: dict[str, Any] = json.loads(line) if line else ended
-        if "error" in said:
+        reply: dict[str, Any] = json.loads(line) if line else ended
+        if "error" in reply:
             await self.kill()
-            raise NotStarted(said["error"])
-        return said
+            raise NotStarted(reply["error"])
+        return reply
 
 
 class LocalLauncher:
@@ -238,16 +241,16 @@ async def spawn(
     module: str, variables: Mapping[str, str] | None = None, folder: str | None = None
 ) -> tuple[asyncio.subprocess.Process, Lines]:
     """Start a Python module as a process that follows this one (see `parent`), and return what it answers, too."""
-    read, write = os.pipe()
+    read_end, write = os.pipe()
     try:
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", module, str(write),
             stdin=asyncio.subprocess.PIPE, pass_fds=(write,), cwd=folder, env={**os.environ, **(variables or {})},
         )  # fmt: skip
-        return process, await Lines.of(read)
+        return process, await Lines.of(read_end)
     finally:
         os.close(write)
-        os.close(read)
+        os.close(read_end)
 
 
 def write_line(process: asyncio.subprocess.Process, line: object) -> None:

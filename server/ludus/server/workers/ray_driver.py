@@ -148,20 +148,20 @@ class Driver:
         """Start a process, and return its number and title once it has loaded its environments."""
         deadline = asyncio.get_running_loop().time() + seconds
         number = next(self._numbers)
-        for left in reversed(range(MOST_TRIES)):
+        for tries_left in reversed(range(MOST_TRIES)):
             actor = await asyncio.to_thread(self._create, await self._strategy())
             try:
-                place = await self._place(worker, actor, deadline)
+                placement = await self._place(worker, actor, deadline)
                 loaded = await _load(actor, order, variables, folder, deadline)
             except (Failed, RayError) as error:
                 await asyncio.to_thread(_end_actor, actor)
                 if getattr(error, "actor_init_failed", False):
                     raise Failed(f"{NO_LUDUS}: {_last_line(error)}") from None
-                if not left or not isinstance(error, RayActorError):
+                if not tries_left or not isinstance(error, RayActorError):
                     raise
                 log.warning("worker %s is placed again: %s", worker, _last_line(error))
                 continue
-            self._placed[number] = _Placed(actor, place["node"])
+            self._placed[number] = _Placed(actor, placement["node"])
             self._spawn(self._watch(number, self._placed[number]))
             return {"process": number, "title": loaded["title"]}
         raise Failed(f"worker {worker} found no place in the Ray cluster")
@@ -190,10 +190,10 @@ class Driver:
         needs: dict[str, Any] = {"num_cpus": self._options.cpus}
         if self._options.memory is not None:
             needs["memory"] = int(self._options.memory * 1024**3)
-        made = ray.remote(NodeProcess).options(
+        actor = ray.remote(NodeProcess).options(
             max_restarts=0, max_task_retries=0, scheduling_strategy=strategy, max_concurrency=100, **needs
         )
-        return made.remote()
+        return actor.remote()
 
     async def _place(self, worker: str, actor: Any, deadline: float) -> Any:
         """Return where an actor is, once it is there; the log says what keeps it from being anywhere."""
@@ -254,7 +254,7 @@ class Driver:
 
     async def _lives(self, node: str) -> bool:
         try:
-            return any(one["NodeID"] == node and one["Alive"] for one in await _nodes())
+            return any(entry["NodeID"] == node and entry["Alive"] for entry in await _nodes())
         except ClusterLost:
             return False
 
@@ -267,25 +267,25 @@ class Driver:
 
     async def hosts(self) -> dict[str, Any]:
         """Return the addresses of the cluster's machines."""
-        return {"hosts": sorted({one["NodeManagerAddress"] for one in await _nodes() if one["Alive"]})}
+        return {"hosts": sorted({entry["NodeManagerAddress"] for entry in await _nodes() if entry["Alive"]})}
 
     async def publish(self, name: str, url: str) -> dict[str, Any]:
         """Make the address of the server known under a name; `{host}` in it is the address of this machine."""
         url = url.replace("{host}", ray.util.get_node_ip_address())
-        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-        made: Any = ray.remote(Address).options(
-            name=name, namespace=NAMESPACE, num_cpus=0, scheduling_strategy=here
+        strategy = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+        actor: Any = ray.remote(Address).options(
+            name=name, namespace=NAMESPACE, num_cpus=0, scheduling_strategy=strategy
         )  # fmt: skip
         deadline = asyncio.get_running_loop().time() + NAME_SECONDS
         while True:
             try:
-                self._address = await asyncio.to_thread(made.remote, url)
+                self._address = await asyncio.to_thread(actor.remote, url)
                 await _result(self._address.url.remote())
                 return {}
             except ValueError:  # a server that was killed may have its name a little longer
                 if asyncio.get_running_loop().time() > deadline:
-                    why = f"the Ray cluster has a server with the name {name!r}; choose another one with --ray-name"
-                    raise Failed(why) from None
+                    problem = f"the Ray cluster has a server with the name {name!r}; choose another one with --ray-name"
+                    raise Failed(problem) from None
                 await asyncio.sleep(0.5)
 
 
@@ -324,10 +324,10 @@ def _last_line(error: Exception) -> str:
 
 async def _nodes() -> list[dict[str, Any]]:
     try:
-        found: list[dict[str, Any]] = await asyncio.wait_for(asyncio.to_thread(ray.nodes), LOOK_SECONDS)
+        nodes: list[dict[str, Any]] = await asyncio.wait_for(asyncio.to_thread(ray.nodes), LOOK_SECONDS)
     except (RayError, TimeoutError, OSError, RuntimeError) as error:
         raise ClusterLost(f"the Ray cluster does not answer ({type(error).__name__})") from None
-    return found
+    return nodes
 
 
 def _resources() -> str:

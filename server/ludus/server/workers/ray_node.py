@@ -118,10 +118,10 @@ def place(order: Order, host: str) -> Order | str:
     if order.mark is not None and settings.journal is not None:
         file = mark_of(settings.journal)
         try:
-            mark = file.read_text("utf-8")
+            content = file.read_text("utf-8")
         except OSError:
-            mark = None
-        if mark != order.mark:
+            content = None
+        if content != order.mark:
             return (
                 f"the Ray node {host} does not share the folder of the journals ({file.parent}) with the supervisor, "
                 "so no other node would find the episodes: put the journals on a file system that all nodes have, or "

@@ -110,19 +110,19 @@ class RayConnection:
         })  # fmt: skip
         try:
             async with asyncio.timeout(seconds):
-                said = json.loads(await lines.read() or b'{"error": "its driver ended; see the log"}')
+                reply = json.loads(await lines.read() or b'{"error": "its driver ended; see the log"}')
         except TimeoutError:
-            said = {"error": f"no answer in {seconds:g} s"}
+            reply = {"error": f"no answer in {seconds:g} s"}
         except BaseException:
             await connection.close()
             raise
-        if "error" in said:
+        if "error" in reply:
             await connection.close()
-            raise ClusterLost(f"cannot use the Ray cluster at {settings.ray}: {said['error']}")
+            raise ClusterLost(f"cannot use the Ray cluster at {settings.ray}: {reply['error']}")
         connection._reader = asyncio.get_running_loop().create_task(connection._read())
         return connection
 
-    async def call(self, what: str, /, **parameters: Any) -> dict[str, Any]:
+    async def call(self, request: str, /, **parameters: Any) -> dict[str, Any]:
         """Let the driver do something, and return its answer.
 
         Raises:
@@ -133,19 +133,19 @@ class RayConnection:
             raise ClusterLost("the connection to the Ray cluster has ended")
         number = next(self._numbers)
         answer = self._asked[number] = asyncio.get_running_loop().create_future()
-        write_line(self._process, {"id": number, "call": what, **parameters})
+        write_line(self._process, {"id": number, "call": request, **parameters})
         try:
-            said: dict[str, Any] = await answer
+            reply: dict[str, Any] = await answer
         finally:
             self._asked.pop(number, None)
-        if "error" in said:
-            raise ClusterLost(said["error"]) if said.get("lost") else CallFailed(said["error"])
-        return said
+        if "error" in reply:
+            raise ClusterLost(reply["error"]) if reply.get("lost") else CallFailed(reply["error"])
+        return reply
 
-    def send(self, what: str, /, **parameters: Any) -> None:
+    def send(self, request: str, /, **parameters: Any) -> None:
         """Let the driver do something, without waiting for it."""
         if not self.lost:
-            write_line(self._process, {"id": 0, "call": what, **parameters})
+            write_line(self._process, {"id": 0, "call": request, **parameters})
 
     def end_of(self, process: int) -> asyncio.Future[int]:
         """Return the exit status of a process, once it has ended."""
@@ -171,12 +171,12 @@ class RayConnection:
 
     async def _read(self) -> None:
         while line := await self._lines.read():
-            said = json.loads(line)
-            if "ended" in said:
-                if not (end := self.end_of(said["ended"])).done():
-                    end.set_result(said["status"])
-            elif (answer := self._asked.get(said["id"])) is not None and not answer.done():
-                answer.set_result(said)
+            message = json.loads(line)
+            if "ended" in message:
+                if not (end := self.end_of(message["ended"])).done():
+                    end.set_result(message["status"])
+            elif (answer := self._asked.get(message["id"])) is not None and not answer.done():
+                answer.set_result(message)
         self.lost = True
         for answer in self._asked.values():
             if not answer.done():
@@ -231,13 +231,13 @@ class RayProcess:
         """Let it open its journal and serve; see `Process.serve`."""
         try:
             async with asyncio.timeout(seconds):
-                said = await self._connection.call("serve", process=self._number, seconds=seconds)
+                reply = await self._connection.call("serve", process=self._number, seconds=seconds)
         except (CallFailed, ClusterLost, TimeoutError) as error:
             await self.kill()
             raise NotStarted(str(error) or "it did not start in time") from None
-        self.environments = said["environments"]
-        self._address.serves_at(said["host"], said["port"])
-        return said["host"], said["port"]
+        self.environments = reply["environments"]
+        self._address.serves_at(reply["host"], reply["port"])
+        return reply["host"], reply["port"]
 
     async def release(self, seconds: float) -> None:
         """Let it end in order, and return once its journal is free; see `Process.release`."""
@@ -270,10 +270,10 @@ class RayProcess:
         except (CallFailed, ClusterLost):
             certain = False
         if not certain and not await self._ended_at_once() and self._order.settings.journal is not None:
-            left = self._asked_at + LEASE_SECONDS + 1 - asyncio.get_running_loop().time()
-            if left > 0:
-                log.warning("%s cannot be reached; its successor waits %.1f s for its end", self.title, left)
-                await asyncio.sleep(left)
+            seconds_left = self._asked_at + LEASE_SECONDS + 1 - asyncio.get_running_loop().time()
+            if seconds_left > 0:
+                log.warning("%s cannot be reached; its successor waits %.1f s for its end", self.title, seconds_left)
+                await asyncio.sleep(seconds_left)
         if not self._end.done():
             self._end.set_result(KILLED)
 
@@ -326,7 +326,7 @@ class RayLauncher:
         on_node = self._for_node(order)
         try:
             connection = await self._connect()
-            said = await connection.call(
+            reply = await connection.call(
                 "start", worker=order.settings.worker, order=on_node.model_dump_json(),
                 variables={name: value for name, value in os.environ.items() if name.startswith(_PASSED_ON)},
                 folder="" if self._settings.ray_working_dir is not None else os.getcwd(), seconds=seconds,
@@ -339,7 +339,7 @@ class RayLauncher:
             log.error("%s; worker %s is started on this machine", error, order.settings.worker)
             return await self._local.start(order, seconds)
         self._known = True
-        return RayProcess(connection, said["process"], said["title"], on_node)
+        return RayProcess(connection, reply["process"], reply["title"], on_node)
 
     async def publish(self, name: str, settings: ServerSettings, port: int) -> None:
         """Make the server's address known in the cluster, as long as the server runs.
@@ -407,10 +407,10 @@ class RayLauncher:
             if isinstance(path := getattr(settings, name), Path)
         }
         changed: dict[str, Any] = {**files, "difficulty": tuple(path.resolve() for path in settings.difficulty)}
-        mark, lease = None, LONG_LEASE_SECONDS
+        owner_mark, lease = None, LONG_LEASE_SECONDS
         if "journal" in files:
-            mark, lease = self._mark, LEASE_SECONDS
-            mark_of(files["journal"]).write_text(mark, "utf-8")
+            owner_mark, lease = self._mark, LEASE_SECONDS
+            mark_of(files["journal"]).write_text(owner_mark, "utf-8")
         return order.model_copy(
-            update={"settings": settings.model_copy(update=changed), "lease_seconds": lease, "mark": mark}
+            update={"settings": settings.model_copy(update=changed), "lease_seconds": lease, "mark": owner_mark}
         )

@@ -73,21 +73,21 @@ class RequestReader:
         """Answer what is not a whole request with an error, and close the connection. Requests before it are served."""
         raise NotImplementedError
 
-    def hold(self, why: str, *, held: bool) -> None:
+    def hold(self, reason: str, *, held: bool) -> None:
         """Stop or resume reading from the client, for one of several reasons."""
         if held:
-            self._hold(why)
+            self._hold(reason)
         else:
-            self._release(why)
+            self._release(reason)
 
-    def _hold(self, why: str) -> None:
+    def _hold(self, reason: str) -> None:
         if not self._holds and not self.lost:
             self.transport.pause_reading()
-        self._holds.add(why)
+        self._holds.add(reason)
 
-    def _release(self, why: str) -> None:
-        if why in self._holds:
-            self._holds.discard(why)
+    def _release(self, reason: str) -> None:
+        if reason in self._holds:
+            self._holds.discard(reason)
             if not self._holds and not self.lost:
                 if self.waiting_since is not None:
                     self.waiting_since = self._loop.time()

@@ -12,6 +12,9 @@ import httptools
 
 from ludus.server.workers.upstream import GATEWAY_HEADER
 
+__all__ = ["Request"]
+
+
 _OWN: Final = frozenset(
     {
         GATEWAY_HEADER, b"connection", b"keep-alive", b"proxy-connection", b"te", b"trailer", b"upgrade",
@@ -103,8 +106,10 @@ class Request:
 
     def report_headers(self) -> list[tuple[bytes, bytes]]:
         """Return the headers of a report of outcomes that this request has brought, as a message of MCP."""
-        own = (b"content-type", b"accept")
-        headers = [(name, value) for name, value in self.passed_headers() if name not in own and name[:4] != b"sec-"]
+        own_fields = (b"content-type", b"accept")
+        headers = [
+            (name, value) for name, value in self.passed_headers() if name not in own_fields and name[:4] != b"sec-"
+        ]
         return [*headers, (b"content-type", b"application/json"), (b"accept", b"application/json, text/event-stream")]
 
     def head(self, introduction: bytes | None, *, lasting: bool = True) -> bytes:

@@ -14,6 +14,8 @@ from ludus.server.workers.requests import Request
 from ludus.server.workers.routing import Place, Target
 from ludus.server.workers.upstream import Uplink
 
+__all__ = ["Client", "Hub"]
+
 
 class Client(Protocol):
     """The connection of a client."""
@@ -30,7 +32,7 @@ class Client(Protocol):
         """Whether a worker has a request of this client, or the connection is no longer one of HTTP."""
         ...
 
-    def hold(self, why: str, *, held: bool) -> None:
+    def hold(self, reason: str, *, held: bool) -> None:
         """Stop or resume reading from the client, for one of several reasons."""
         ...
 
@@ -104,7 +106,7 @@ class Hub(Protocol):
         """Return the worker for a start, and what to wait for before it is sent on; None for nothing."""
         ...
 
-    async def worker_for(self, client: Client, request: Request, place: Place, named: str) -> tuple[Worker, bool]:
+    async def worker_for(self, client: Client, request: Request, endpoint: Place, named: str) -> tuple[Worker, bool]:
         """Return the worker of a request, which can be reached, and whether the request is about its episodes."""
         ...
 

@@ -16,6 +16,9 @@ from ludus.protocol.identifiers import CHANNEL_PATH, CONTROL_PATH
 from ludus.protocol.methods import REPORT_OUTCOMES, START
 from ludus.protocol.workers import WORKER_PATH, is_worker_id, worker_of, worker_of_capability
 
+__all__ = ["Place", "Target", "place_of", "target_of_mcp"]
+
+
 _PLAY: Final = "/play/"
 _WORKER_START, _, _WORKER_END = WORKER_PATH.partition("{worker}")
 _PAGES: Final = frozenset({"/health", "/ready", "/metrics"})
@@ -98,8 +101,8 @@ def target_of_method(method: object, params: object) -> Target:
         if owner.kind is Kind.WORKER:  # a world stays on its worker, and so does a start that is sent again
             return owner
         key, count = params.get("key"), params.get("count", 1)
-        whole = type(count) is int and 1 <= count <= _MOST_MEMBERS
-        return Target(Kind.START, key=key if isinstance(key, str) else None, episodes=count if whole else 1)
+        is_count = type(count) is int and 1 <= count <= _MOST_MEMBERS
+        return Target(Kind.START, key=key if isinstance(key, str) else None, episodes=count if is_count else 1)
     if method == REPORT_OUTCOMES.name:
         return Target(Kind.EVERY)
     return target_of_id(params.get("episode", params.get("group", params.get("world"))))

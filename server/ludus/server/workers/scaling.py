@@ -20,6 +20,9 @@ from typing import Final
 from ludus.server.serving.settings import ServerSettings
 from ludus.server.workers.pool import Pool, State, Worker
 
+__all__ = ["Scaler"]
+
+
 log = logging.getLogger("ludus.supervisor")
 
 LOOK_SECONDS: Final = 0.5
@@ -69,14 +72,14 @@ class Scaler:
             now: the time, in seconds from any moment.
         """
         active = [worker for worker in self._pool.workers.values() if not worker.retiring]
-        wanted = self._need(active)
-        if wanted is not self._wanted:
-            self._wanted, self._since = wanted, now
+        needed = self._need(active)
+        if needed is not self._wanted:
+            self._wanted, self._since = needed, now
         settings = self._settings
-        if wanted is Change.ADD and now - self._since >= settings.scale_up_seconds:
+        if needed is Change.ADD and now - self._since >= settings.scale_up_seconds:
             self._add(active)
             self._wanted = Change.NONE
-        elif wanted is Change.END and now - self._since >= settings.scale_down_seconds:
+        elif needed is Change.END and now - self._since >= settings.scale_down_seconds:
             self._end(active)
             self._wanted = Change.NONE
 

@@ -84,7 +84,8 @@ def run_workers(specs: Sequence[str], noise: Sequence[str], settings: ServerSett
     remove_left_behind()
     try:
         with tempfile.TemporaryDirectory(prefix=f"{OWNER}-") as folder:
-            if settings.usage_file is None:  # the workers count together what a token uses
+            # The workers count together what a token uses.
+            if settings.usage_file is None:
                 settings = settings.model_copy(update={"usage_file": Path(folder) / "usage"})
             code: int = runner(Supervisor(specs, noise, settings, has_tokens=has_tokens).run(listener))
         return code
@@ -138,6 +139,7 @@ class Supervisor:
             ServeError: a worker cannot start, or standard output cannot be written to.
         """
         loop = asyncio.get_running_loop()
+        # Before the first process starts: a signal during the start must stop those that are there.
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._signaled, number)
         loop.add_signal_handler(signal.SIGHUP, self._roll_soon)
@@ -163,7 +165,8 @@ class Supervisor:
 
         async def run() -> None:
             await tender.run()
-            if not tender.failed.done():  # it has retired
+            # It has retired.
+            if not tender.failed.done():
                 await self._forget(worker)
             elif self._serving:  # it was added
                 log.error("worker %s cannot start: %s", worker.name, tender.failed.result())
@@ -171,13 +174,13 @@ class Supervisor:
 
         self._keep(run(), f"what keeps worker {worker.name} running")
 
-    def _keep(self, coroutine: Coroutine[Any, Any, None], what: str) -> None:
+    def _keep(self, coroutine: Coroutine[Any, Any, None], description: str) -> None:
         """Run something until the server ends; if it fails, the server ends, because nothing would do it any more."""
 
         def ended(task: asyncio.Task[None]) -> None:
             self._tasks.discard(task)
             if not task.cancelled() and (error := task.exception()) is not None:
-                log.critical("%s has failed, so the server stops", what, exc_info=error)
+                log.critical("%s has failed, so the server stops", description, exc_info=error)
                 self._failed = True
                 self._stop.set()
 
@@ -193,6 +196,7 @@ class Supervisor:
 
     async def _forget(self, worker: Worker) -> None:
         """Forget a worker that has no episodes, and its journal."""
+        # Before the name is free: a new worker of this name would open the journal that is being deleted.
         self._leaving.add(worker.name)
         worker.become(State.ENDED)
         del self._pool.workers[worker.name], self._tenders[worker.name]
@@ -247,6 +251,7 @@ class Supervisor:
         count = settings.max_workers or settings.workers or 1
         limits = settings.limits.model_copy(
             update={
+                # Rounded up: with more workers than places, each still has one.
                 "max_episodes": -(-settings.limits.max_episodes // count),
                 "max_queue": -(-settings.limits.max_queue // count),
             }
@@ -267,7 +272,6 @@ class Supervisor:
         self._rolling = asyncio.get_running_loop().create_task(self._roll())
 
     async def _roll(self) -> None:
-        """Restart the workers one by one."""
         log.info("restarting the workers one by one")
         for tender in list(self._tenders.values()):
             await tender.restart()
@@ -288,10 +292,12 @@ class Supervisor:
         self._gateway.stop_accepting()
         if self._rolling is not None:
             self._rolling.cancel()
+        # First the tasks that start processes, or they would replace those that are stopped next.
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await asyncio.gather(*(tender.stop() for tender in self._tenders.values()))
         await self._launcher.close()
+        # After the workers, whose running steps may still be answered through it.
         await self._gateway.close()
         self._placements.close()

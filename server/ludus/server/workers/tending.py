@@ -21,6 +21,9 @@ from ludus.server.workers.pool import Ending, Pool, State, Worker
 from ludus.server.workers.processes import EXIT_SECONDS, Launcher, NotStarted, Process
 from ludus.server.workers.upstream import GATEWAY_HEADER, ask
 
+__all__ = ["LONG_LIFE_SECONDS", "Tender"]
+
+
 log = logging.getLogger("ludus.supervisor")
 
 LOOK_SECONDS: Final = 0.5
@@ -124,7 +127,7 @@ class Tender:
 
     async def restart(self) -> None:
         """Replace the process by another one, and return once that serves, or once the worker has retired."""
-        waits = [asyncio.ensure_future(one) for one in (self.worker.wait_up(float("inf")), self._ended.wait())]
+        waits = [asyncio.ensure_future(wait) for wait in (self.worker.wait_up(float("inf")), self._ended.wait())]
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -271,7 +274,7 @@ class Tender:
         loop = asyncio.get_running_loop()
         misses, answered_at, turns = 0, loop.time(), await self._turns()
         while misses < 2 and loop.time() - answered_at < self._settings.unresponsive_seconds + BUSY_SECONDS:
-            sent = self.worker.sent
+            sent_before = self.worker.sent
             try:
                 async with asyncio.timeout(self._settings.unresponsive_seconds / 2):
                     load = await self.load()
@@ -286,7 +289,7 @@ class Tender:
                     log.warning("worker %s is too busy to say how much it has to do", self.worker.name)
                 continue
             misses, answered_at = 0, loop.time()
-            self.worker.measured(load.running + load.starting + load.queued, sent, load.queued)
+            self.worker.measured(load.running + load.starting + load.queued, sent_before, load.queued)
             await asyncio.sleep(LOOK_SECONDS)
 
     async def _turns(self) -> int:
@@ -302,10 +305,10 @@ class Tender:
         """Wait until a retiring worker has no episode left, not even one that has ended and can still be asked for."""
         while True:
             if self.worker.retiring:
-                sent = self.worker.sent
+                sent_before = self.worker.sent
                 with contextlib.suppress(OSError):
                     load = await self.load()
-                    if not (load.kept or load.starting or load.queued) and sent == self.worker.sent:
+                    if not (load.kept or load.starting or load.queued) and sent_before == self.worker.sent:
                         return
             await asyncio.sleep(LOOK_SECONDS)
 
@@ -320,10 +323,10 @@ class Tender:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while self._process is not None and self._process.status is None:
-                    sent = self.worker.sent
+                    sent_before = self.worker.sent
                     with contextlib.suppress(OSError):
                         load = await self.load()
-                        left = load.starting + load.queued + (0 if durable else load.running)
-                        if not left and sent == self.worker.sent:
+                        remaining = load.starting + load.queued + (0 if durable else load.running)
+                        if not remaining and sent_before == self.worker.sent:
                             return
                     await asyncio.sleep(LOOK_SECONDS / 5)

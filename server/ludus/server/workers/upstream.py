@@ -20,6 +20,9 @@ from ludus.protocol.errors import ShuttingDown
 from ludus.server.web.http_heads import Framing
 from ludus.server.workers.pool import Pool, Worker
 
+__all__ = ["Headers", "Uplink", "WholeAnswer", "ask", "connect"]
+
+
 GATEWAY_HEADER: Final = b"ludus-gateway"
 """The header by which the gateway proves to a worker that it is the gateway, and names the client's address."""
 
@@ -85,6 +88,7 @@ class Uplink(asyncio.Protocol):
         if not self.closed:
             sock: Any = self.transport.get_extra_info("socket")
             with contextlib.suppress(OSError, AttributeError):
+                # With a linger time of zero, closing sends a reset in place of an orderly end.
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
             self.transport.abort()
 
@@ -124,6 +128,7 @@ async def _open(worker: Worker) -> Uplink:
     try:
         _, uplink = await loop.create_connection(lambda: Uplink(worker), sock=connected)
     except BaseException:
+        # A socket that was given to `create_connection` stays open when that fails.
         connected.close()
         raise
     return uplink
@@ -155,6 +160,7 @@ class Answer:
         Raises:
             httptools.HttpParserError: it is not HTTP, or more than one answer.
         """
+        # Broken until everything of this part was read: the parser may raise at any byte.
         self.began = self.broken = True
         in_body = self.status > 0 and not self.complete
         self._head_bytes += 0 if in_body else len(data)
@@ -181,8 +187,10 @@ class Answer:
 
     def on_headers_complete(self) -> None:
         """Note the status."""
+        # The parser takes what follows a whole answer for a further one; the gateway asked for one only.
         self._another = self._another or self.complete
         status = self._parser.get_status_code()
+        # Interim answers (1xx) have heads of their own, and the final answer follows them.
         if status >= 200:
             self.status = status
             self.keeps_alive = self._parser.should_keep_alive()
@@ -250,11 +258,11 @@ async def ask(worker: Worker, method: bytes, target: bytes, headers: Headers, bo
     uplink = await _open(worker)
     answer = WholeAnswer(to_head=method == b"HEAD")
     arrived = 0
-    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def settle() -> None:
-        if not done.done():
-            done.set_result(None)
+        if not settled.done():
+            settled.set_result(None)
 
     def read(data: bytes) -> None:
         nonlocal arrived
@@ -271,9 +279,10 @@ async def ask(worker: Worker, method: bytes, target: bytes, headers: Headers, bo
         fields = [*headers, (b"content-length", str(len(body)).encode()), (b"connection", b"close")]
         lines = b"".join(b"%b: %b\r\n" % field for field in fields)
         uplink.transport.write(b"%b %b HTTP/1.1\r\n%b\r\n%b" % (method, target, lines, body))
+        # The connection may have ended before `on_lost` was set.
         if uplink.closed:
             settle()
-        await done
+        await settled
         if arrived > REPLY_BYTES:
             raise OSError(f"worker {worker.name} answered with more than {REPLY_BYTES} bytes")
         if not answer.ends_with_connection():

@@ -103,6 +103,7 @@ class Worlds:
                 yield stays
             finally:
                 for stay in stays:
+                    # `begin` has put the episode's id in its place if the start went well.
                     if stay is not None and stay.world.writer == _STARTING:  # it did not begin
                         stay.world.writer = None
                         if stay.world.id not in self._worlds:
@@ -117,17 +118,17 @@ class Worlds:
         if published.worlds is None:
             name = published.name
             raise Unsupported(f"environment {name!r} has no worlds; leave `world` out", environment=name)
-        made = WorldMade(
+        requested = WorldMade(
             owner=principal.name, environment=published.name,
             environment_version=replace_surrogates(published.cls.version), split=split,
             tasks=replace_surrogates(str(user_code.call(published.worlds.world_of, task))), size=count,
         )  # fmt: skip
         if choice.id is None:
             self._admit(principal.name)
-            return [Stay(World(self._new_id(), made, writer=_STARTING)) for _ in range(count)]
+            return [Stay(World(self._new_id(), requested, writer=_STARTING)) for _ in range(count)]
         world = self._owned_by(choice.id, principal)
-        if (why := _differs(world.made, made)) is not None:
-            raise WorldMismatch(f"task {task.id!r} cannot be played in world {world.id}: {why}", world=world.id)
+        if (mismatch := _differs(world.made, requested)) is not None:
+            raise WorldMismatch(f"task {task.id!r} cannot be played in world {world.id}: {mismatch}", world=world.id)
         if choice.branch:
             branches = await self._branches(world, choice.version, principal, count)
             for branch in branches:
@@ -138,6 +139,7 @@ class Worlds:
                 f"{count} episodes cannot play in one world at the same time; set `branch` in `world`, and each gets a "
                 "branch of it"
             )
+        # From this check to the assignment nothing may await, or two starts could take one world.
         if world.writer is not None:
             raise _busy(world, "wait until it has ended, or play in a branch of the world")
         world.writer = _STARTING
@@ -151,19 +153,20 @@ class Worlds:
         world = stay.world
         world.writer, world.used = episode.id, time.time()
         if world.id not in self._worlds:
-            first = world.versions[0]
-            world.versions[0] = replace(first, stored=first.stored or world.place_of(first.digest))
+            initial = world.versions[0]
+            world.versions[0] = replace(initial, stored=initial.stored or world.place_of(initial.digest))
             self._add(world)
+            # The world's entry comes before that of the episode's start, which names it (`EpisodeHost._open_group`).
             self._append(world, world.versions[0], made=world.made)
 
-    def leave(self, episode: Episode, reason: EndReason, last: StepRecord | None) -> None:
+    def leave(self, episode: Episode, reason: EndReason, last_call: StepRecord | None) -> None:
         """Let an episode that ends leave its world; the state that its last call left becomes the next version."""
         stay = episode.stay
         if stay is None:
             return
         world = stay.world
         world.writer, world.used = None, time.time()
-        state = last.left if last is not None else None
+        state = last_call.final_version if last_call is not None else None
         if state is None or reason not in COMMITTING:
             return
         if state.size > self._limits.world_bytes:
@@ -181,17 +184,17 @@ class Worlds:
 
     def list(self, params: w.ListWorldsParams, principal: Principal) -> w.ListWorldsResult:
         """Return one page of the principal's worlds."""
-        own = [
+        names = [
             name
             for name in sorted(self._worlds)
             if self._may_see(self._worlds[name], principal)
             and params.environment in (None, self._worlds[name].made.environment)
             and (params.cursor is None or name > params.cursor)
         ]
-        page = own[: params.limit]
+        page = names[: params.limit]
         return w.ListWorldsResult(
             worlds=tuple(self._info(self._worlds[name]) for name in page),
-            next_cursor=page[-1] if len(own) > len(page) else None,
+            next_cursor=page[-1] if len(names) > len(page) else None,
         )
 
     def get(self, params: w.GetWorldParams, principal: Principal) -> w.GetWorldResult:
@@ -231,40 +234,44 @@ class Worlds:
     def evict(self) -> None:
         """Delete the worlds that were not used for long."""
         oldest = time.time() - self._limits.world_idle_seconds
-        for world in [one for one in self._worlds.values() if one.writer is None and one.used < oldest]:
+        for world in [idle for idle in self._worlds.values() if idle.writer is None and idle.used < oldest]:
             self._delete(world)
 
     # ── an earlier process ─────────────────────────────────────────────────────────────────────────────────────────
 
     def restore(self, entries: Iterable[WorldVersioned | WorldDeleted]) -> None:
         """Take over the worlds of earlier processes."""
-        found: dict[str, World] = {}
-        places: dict[tuple[str, str], str] = {}
+        worlds: dict[str, World] = {}
+        stored_at: dict[tuple[str, str], str] = {}
         """Where the bytes of a world and a digest are, also of worlds that were deleted since."""
         for entry in entries:
             if isinstance(entry, WorldDeleted):
-                found.pop(entry.episode, None)
+                worlds.pop(entry.episode, None)
                 continue
             if entry.made is not None:
-                found[entry.episode] = World(entry.episode, entry.made)
-            if (world := found.get(entry.episode)) is not None:
-                stored = places.get((entry.made.origin[0], entry.digest)) if entry.made and entry.made.origin else None
+                worlds[entry.episode] = World(entry.episode, entry.made)
+            if (world := worlds.get(entry.episode)) is not None:
+                origin = entry.made.origin if entry.made is not None else None
+                # The world that a branch came from may have been deleted; the bytes that they share are still one copy.
+                stored = None
+                if origin is not None:
+                    stored = stored_at.get((origin[0], entry.digest), f"{origin[0]}/{entry.digest}")
                 version = Version(
                     entry.version, entry.digest, entry.size, entry.at, entry.by, entry.task, entry.reset_to,
-                    stored or _shared(entry) or world.place_of(entry.digest),
+                    stored or world.place_of(entry.digest),
                 )  # fmt: skip
-                places[world.id, version.digest] = version.stored
+                stored_at[world.id, version.digest] = version.stored
                 world.versions[version.number], world.last, world.used = version, version.number, version.at
                 for number in self._surplus(world):
                     del world.versions[number]
-        for world in found.values():
+        for world in worlds.values():
             self._add(world)
 
     def results(
         self, entries: Iterable[WorldVersioned | WorldDeleted]
     ) -> Iterable[tuple[str, str, bytes, w.BranchWorldResult | w.ResetWorldResult]]:
         """Yield the owner, the key, the digest and the result of each request of earlier processes."""
-        made: dict[tuple[str, str, bytes], list[World]] = {}
+        branches: dict[tuple[str, str, bytes], list[World]] = {}
         for entry in entries:
             if not isinstance(entry, WorldVersioned) or entry.key is None:
                 continue
@@ -273,22 +280,23 @@ class Worlds:
                 result = w.ResetWorldResult(world=self._info(world))
                 yield world.made.owner, entry.key, entry.request, result
             elif world is not None:
-                made.setdefault((world.made.owner, entry.key, entry.request), []).append(world)
-        for (owner, key, request), worlds in made.items():
+                branches.setdefault((world.made.owner, entry.key, entry.request), []).append(world)
+        for (owner, key, request), worlds in branches.items():
+            # A request whose branches were not all written was never answered; it is made again under its key.
             if len(worlds) == worlds[0].made.size:
                 yield owner, key, request, w.BranchWorldResult(worlds=tuple(map(self._info, worlds)))
 
     def rejoin(self, episode: Episode, started: Started, *, running: bool) -> None:
         """Give an episode of an earlier process its stay, if its world is still there."""
-        found = self._worlds.get(started.world or "")
-        if found is None:
+        world = self._worlds.get(started.world or "")
+        if world is None:
             return
-        episode.stay = Stay(found, started.world_version)
+        episode.stay = Stay(world, started.world_version)
         if running:
-            found.writer = episode.id
+            world.writer = episode.id
         else:
-            made = [version.number for version in found.versions.values() if version.by == episode.id]
-            episode.stay.committed = made[0] if made else None
+            committed = [version.number for version in world.versions.values() if version.by == episode.id]
+            episode.stay.committed = committed[0] if committed else None
 
     # ── inside ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -297,11 +305,12 @@ class Worlds:
         state = _version_of(world, world.last if version is None else version)
         self._admit(principal.name)
         old = world.made
-        made = WorldMade(
+        definition = WorldMade(
             owner=principal.name, environment=old.environment, environment_version=old.environment_version,
             split=old.split, tasks=old.tasks, origin=(world.id, state.number), size=count,
         )  # fmt: skip
-        branches = [World(self._new_id(), made) for _ in range(count)]
+        branches = [World(self._new_id(), definition) for _ in range(count)]
+        # Also the world that is branched was used, so it is not evicted while its bytes are shared.
         world.used = time.time()
         try:
             for branch in branches:
@@ -312,6 +321,7 @@ class Worlds:
                 branch.last = 0
                 branch.versions[0] = Version(0, state.digest, state.size, world.used, stored=state.stored)
         except BaseException:
+            # All or none: a request gets all its branches, so those that were made are dropped.
             for branch in branches:
                 self._drop_states(branch)
             raise
@@ -341,24 +351,24 @@ class Worlds:
                 limit="worlds_bytes",
             )
 
-    def _owned_by(self, world: str, principal: Principal) -> World:
-        found = self._worlds.get(world)
-        if found is None or not self._may_see(found, principal):
-            shown = world[:64]
+    def _owned_by(self, world_id: str, principal: Principal) -> World:
+        world = self._worlds.get(world_id)
+        if world is None or not self._may_see(world, principal):
+            excerpt = world_id[:64]
             raise WorldNotFound(
-                f"this server does not know the world {shown!r}: it was deleted, was not used for long, belongs to "
+                f"this server does not know the world {excerpt!r}: it was deleted, was not used for long, belongs to "
                 "another token, or is on another server",
-                world=shown,
+                world=excerpt,
             )
-        return found
+        return world
 
     def _may_see(self, world: World, principal: Principal) -> bool:
         return world.made.owner == principal.name or Scope.ADMIN in principal.scopes
 
     def _info(self, world: World) -> w.WorldInfo:
-        made = world.made
+        definition, origin = world.made, world.made.origin
         return w.WorldInfo(
-            world=world.id, environment=made.environment, split=made.split, version=world.last,
+            world=world.id, environment=definition.environment, split=definition.split, version=world.last,
             versions=tuple(
                 w.WorldVersion(
                     version=version.number, bytes=version.size, created_at=version.at, episode=version.by,
@@ -366,7 +376,7 @@ class Worlds:
                 )
                 for version in world.versions.values()
             ),
-            origin=None if made.origin is None else w.WorldOrigin(world=made.origin[0], version=made.origin[1]),
+            origin=None if origin is None else w.WorldOrigin(world=origin[0], version=origin[1]),
             busy=world.writer is not None, expires_at=world.used + self._limits.world_idle_seconds,
         )  # fmt: skip
 
@@ -381,11 +391,12 @@ class Worlds:
         version = replace(version, stored=world.place_of(version.digest))
         self._stored.hold(version)
         world.versions[version.number], world.last, world.used = version, version.number, version.at
+        # In the same round of the event loop as the call's outcome and the end, so that all are one row of the journal.
         self._append(world, version, key=key, request=request)
         dropped = [world.versions.pop(number) for number in self._surplus(world)]
-        for one in dropped:
-            self._stored.release(one)
-        unused = {one.digest for one in dropped} - {one.digest for one in world.versions.values()}
+        for old in dropped:
+            self._stored.release(old)
+        unused = {old.digest for old in dropped} - {current.digest for current in world.versions.values()}
         if unused:
             self._snapshots.in_lane(world.id, self._snapshots.store.drop, world.id, unused)
 
@@ -413,6 +424,7 @@ class Worlds:
             self._stored.release(version)
         if self._journal is not None:
             self._journal.append(WorldDeleted(world.id))
+            # The owner's quota is free at once, the bytes in the journal only when a pass drops them.
             if self._journal.sizes is not None:
                 self._journal.sizes.pop(world.id, None)
         self._drop_states(world)
@@ -421,21 +433,15 @@ class Worlds:
         self._snapshots.in_lane(world.id, self._snapshots.store.forget, world.id)
 
 
-def _shared(entry: WorldVersioned) -> str | None:
-    """Return the name of the bytes that a branch shares with a world that is not known any more; None for others."""
-    origin = entry.made.origin if entry.made is not None else None
-    return None if origin is None else f"{origin[0]}/{entry.digest}"
-
-
-def _differs(world: WorldMade, asked: WorldMade) -> str | None:
+def _differs(world: WorldMade, requested: WorldMade) -> str | None:
     """Return why a task cannot be played in a world; None if it can."""
-    if world.environment != asked.environment:
+    if world.environment != requested.environment:
         return f"it is a world of environment {world.environment!r}"
-    if world.environment_version != asked.environment_version:
+    if world.environment_version != requested.environment_version:
         return f"it began in version {world.environment_version} of its environment; start a new one"
-    if world.split != asked.split:
+    if world.split != requested.split:
         return f"it is for tasks of the split {world.split!r}"
-    if world.tasks != asked.tasks:
+    if world.tasks != requested.tasks:
         return "it began with another task, which shares no world with this one; start a new one"
     return None
 

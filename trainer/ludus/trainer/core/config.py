@@ -11,6 +11,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, FilePath, model_validator
 
 from ludus.client.mix.policy import MixPolicy, TaskBand, check_stages
+from ludus.protocol.tool_calls import TextFormatName
 from ludus.trainer.core.config_base import Count, Positive, Rate, Seconds, Section, Share
 from ludus.trainer.core.config_learning import AdvantageConfig, DpoConfig, LossConfig, OptimizerConfig, SftConfig
 
@@ -152,7 +153,7 @@ class RolloutConfig(Section):
     max_dropped_groups: Positive = 64
     """How many groups in a row may be dropped (failed or constant; for one environment: failed) before the run stops
     and reports the reasons."""
-    tool_calls: Literal["auto", "hermes", "llama", "pythonic"] = "auto"
+    tool_calls: Literal["auto"] | TextFormatName = "auto"
     """The format in which the model writes tool calls; `auto` detects it from the chat template."""
     harness: str | None = None
     """A program that plays the episodes instead of the trainer's own loop, with the policy behind a gateway as its

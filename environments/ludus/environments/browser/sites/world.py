@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import date, timedelta
 from functools import cache
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from ludus.environments._names import FIRST_NAMES, LAST_NAMES
 from ludus.environments._store import Store, table_script
@@ -31,9 +31,8 @@ from ludus.environments.browser.sites.tables import (
     Reviews,
     Revisions,
 )
+from ludus.server import Difficulty
 
-Level = Literal["easy", "medium", "hard"]
-LEVELS: Final[tuple[Level, ...]] = ("easy", "medium", "hard")
 ME: Final = "U-1"
 """The user whom the agent works for."""
 
@@ -49,7 +48,7 @@ class Size(NamedTuple):
     edits: int
 
 
-SIZES: Final[dict[Level, Size]] = {
+SIZES: Final[dict[Difficulty, Size]] = {
     "easy": Size(24, 4, 2, 16, 4, 2), "medium": Size(60, 8, 4, 40, 8, 3), "hard": Size(110, 14, 6, 80, 14, 5)
 }  # fmt: skip
 _SHIPPED: Final = ("processing", "shipped", "delivered", "delivered")
@@ -60,7 +59,7 @@ class World:
     """The rows at the start, by kind."""
 
     name: str
-    level: Level
+    level: Difficulty
     rng: random.Random
     today: date = date(2026, 3, 2)
     people: list[People] = field(default_factory=list)
@@ -141,7 +140,7 @@ def money(cents: int) -> str:
     return f"${cents // 100}.{cents % 100:02d}"
 
 
-def make_world(name: str, level: Level, rng: random.Random) -> World:
+def make_world(name: str, level: Difficulty, rng: random.Random) -> World:
     """Draw a world."""
     world, size = World(name, level, rng), SIZES[level]
     world.today = date(2026, 1, 5) + timedelta(days=rng.randrange(300))

@@ -24,7 +24,8 @@ from ludus.environments.code.families import (
     strings,
     trees,
 )
-from ludus.environments.code.problem import Difficulty, Problem
+from ludus.environments.code.problem import Problem
+from ludus.server import Difficulty
 
 FAMILIES: Final[Mapping[str, Callable[[random.Random, Difficulty], Problem]]] = {
     "strings": strings.draw,

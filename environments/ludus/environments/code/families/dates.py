@@ -6,7 +6,8 @@ import random
 from datetime import date, timedelta
 from typing import Final
 
-from ludus.environments.code.problem import Difficulty, Problem, Rule, function_source, key_of, pick_distinct
+from ludus.environments.code.problem import Problem, Rule, function_source, key_of, pick_distinct
+from ludus.server import Difficulty
 
 WEEKDAYS: Final = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 NAMES: Final = ("plan_dates", "convert_dates", "process_days", "arrange_dates", "study_calendar")

@@ -6,7 +6,8 @@ import random
 from typing import Any, Final
 
 from ludus.environments.code.families.inputs import CITIES, NAMES, WORDS
-from ludus.environments.code.problem import Difficulty, Problem, Rule, function_source, key_of, pick_distinct
+from ludus.environments.code.problem import Problem, Rule, function_source, key_of, pick_distinct
+from ludus.server import Difficulty
 
 
 def draw(rng: random.Random, difficulty: Difficulty) -> Problem:

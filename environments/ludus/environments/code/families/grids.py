@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 from typing import Any, Final
 
-from ludus.environments.code.problem import Difficulty, Problem, Rule, function_source, key_of
+from ludus.environments.code.problem import Problem, Rule, function_source, key_of
+from ludus.server import Difficulty
 
 _FOUR: Final = "((-1, 0), (1, 0), (0, -1), (0, 1))"
 _EIGHT: Final = "((-1, -1), (-1, 0), (-1, 1), (0, -1), (0, 1), (1, -1), (1, 0), (1, 1))"

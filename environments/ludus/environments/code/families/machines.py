@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 from typing import Any, Final
 
-from ludus.environments.code.problem import Difficulty, Problem, Rule, function_source, key_of
+from ludus.environments.code.problem import Problem, Rule, function_source, key_of
+from ludus.server import Difficulty
 
 
 def draw(rng: random.Random, difficulty: Difficulty) -> Problem:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 from typing import Final
 
-from ludus.environments.code.problem import Difficulty, Problem, Rule, function_source, key_of, pick_distinct
+from ludus.environments.code.problem import Problem, Rule, function_source, key_of, pick_distinct
+from ludus.server import Difficulty
 
 NAMES: Final = ("transform", "rework", "process_matrix", "rearrange", "convert_rows", "change_table")
 

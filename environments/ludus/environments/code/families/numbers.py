@@ -7,7 +7,8 @@ from functools import cache
 from math import gcd
 from typing import Any, Final
 
-from ludus.environments.code.problem import Difficulty, Problem, Rule, function_source, key_of, pick_distinct
+from ludus.environments.code.problem import Problem, Rule, function_source, key_of, pick_distinct
+from ludus.server import Difficulty
 
 HELPERS: Final = {
     "is_prime": "def is_prime(n: int) -> bool:\n    if n < 2:\n        return False\n    d = 2\n    while d * d <= n:\n"

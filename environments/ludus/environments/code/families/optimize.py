@@ -6,7 +6,8 @@ import random
 from typing import Final
 
 from ludus.environments.code.families.inputs import integers
-from ludus.environments.code.problem import Difficulty, Problem, Rule, function_source, key_of, pick_distinct
+from ludus.environments.code.problem import Problem, Rule, function_source, key_of, pick_distinct
+from ludus.server import Difficulty
 
 _STEPS: Final = {
     "right": ("one cell to the right", (0, 1)), "down": ("one cell down", (1, 0)),

@@ -6,7 +6,8 @@ import random
 from typing import Final
 
 from ludus.environments.code.families.inputs import count_of, words
-from ludus.environments.code.problem import Difficulty, Problem, Rule, function_source, key_of, pick_distinct
+from ludus.environments.code.problem import Problem, Rule, function_source, key_of, pick_distinct
+from ludus.server import Difficulty
 
 SEPARATORS: Final = (("spaces", " "), ("commas", ","), ("hyphens", "-"), ("slashes", "/"), ("vertical bars", "|"))
 NAMES: Final = ("rewrite", "tidy_words", "convert_text", "process_line", "transform_words", "clean_up")

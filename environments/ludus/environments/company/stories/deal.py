@@ -5,16 +5,17 @@ from __future__ import annotations
 from ludus.environments._names import FIRST_NAMES, LAST_NAMES
 from ludus.environments.company.story import Cast, found, story
 from ludus.environments.workplace.drafts import Case
-from ludus.environments.workplace.goals import Facts, Goal, Insert, Level, Step, Update, do, look
+from ludus.environments.workplace.goals import Facts, Goal, Insert, Step, Update, do, look
 from ludus.environments.workplace.policies import DISCOUNT, LIMITS
 from ludus.environments.workplace.templates.contacts import account, phone
 from ludus.environments.workplace.world.schema import Contact, Deal
 from ludus.environments.workplace.world.words import CONTACT_TITLES
+from ludus.server import Difficulty
 
 _SUBJECTS = ("night shift", "second site", "data migration", "training week", "spare parts", "test field")
 
 
-def cast(case: Case, level: Level) -> Cast:
+def cast(case: Case, level: Difficulty) -> Cast:
     """Draw the account manager, the customer, the new contact and the deal."""
     me, customer, _ = account(case)
     first, last = case.pick(FIRST_NAMES), case.pick(LAST_NAMES)

@@ -6,12 +6,13 @@ from typing import Any
 
 from ludus.environments.company.story import Cast, found, story
 from ludus.environments.workplace.drafts import Case
-from ludus.environments.workplace.goals import Facts, Goal, Insert, Level, Step, Update, do, look
+from ludus.environments.workplace.goals import Facts, Goal, Insert, Step, Update, do, look
 from ludus.environments.workplace.world.schema import Ticket
 from ludus.environments.workplace.world.words import TICKET_FAULTS, TICKET_THINGS
+from ludus.server import Difficulty
 
 
-def cast(case: Case, level: Level) -> Cast:
+def cast(case: Case, level: Difficulty) -> Cast:
     """Draw the project, the people and the tickets."""
     company = case.company
     project = case.pick(company.projects)

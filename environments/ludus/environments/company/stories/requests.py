@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from ludus.environments.company.story import Cast, found, story
 from ludus.environments.workplace.drafts import Case
-from ludus.environments.workplace.goals import Facts, Goal, Insert, Level, Update, do, look
+from ludus.environments.workplace.goals import Facts, Goal, Insert, Update, do, look
 from ludus.environments.workplace.policies import EXPENSE, EXPENSE_LIMIT, LEAVE
 from ludus.environments.workplace.world.schema import Expense, Leave
+from ludus.server import Difficulty
 
 _CATEGORIES = ("travel", "meals", "software", "equipment", "training")
 _THINGS = ("train to the fair", "dinner with a customer", "editor license", "keyboard", "course on statistics", "taxi")
 
 
-def cast(case: Case, level: Level) -> Cast:
+def cast(case: Case, level: Difficulty) -> Cast:
     """Draw the employee, the manager, the claims and the leave."""
     company = case.company
     manager = case.manager()

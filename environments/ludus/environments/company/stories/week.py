@@ -6,10 +6,11 @@ from functools import partial
 
 from ludus.environments.company.story import DAYS, Cast, NothingLeft, story
 from ludus.environments.workplace.drafts import Case, make, names_of, templates
-from ludus.environments.workplace.goals import Goal, Level
+from ludus.environments.workplace.goals import Goal
+from ludus.server import Difficulty
 
 
-def cast(case: Case, level: Level) -> Cast:
+def cast(case: Case, level: Difficulty) -> Cast:
     """Draw the templates."""
     return {
         "templates": case.rng.sample(names_of(level), DAYS),

@@ -14,9 +14,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from ludus.environments._partition import SplitName, digest
 from ludus.environments.search.world.names import NameMaker
 from ludus.environments.search.world.schema import PRESENT, RELATIONS, Kind
+from ludus.server.authoring.partition import SplitType, digest
 
 SIZES: Final[Mapping[Kind, int]] = {
     "region": 7, "lake": 14, "river": 24, "town": 64, "person": 220, "university": 18, "company": 56, "structure": 72,
@@ -125,7 +125,7 @@ class Graph:
         return None if town is None else self.facts["town.region"].get(town)
 
 
-def draw_graph(name: str, split: SplitName, secret: str = "") -> Graph:
+def draw_graph(name: str, split: SplitType, secret: str = "") -> Graph:
     """Draw the graph of a world.
 
     Args:

@@ -6,9 +6,9 @@ import random
 from collections.abc import Mapping
 from typing import Final
 
-from ludus.environments._partition import digest
 from ludus.environments.search.world.graph import Graph
 from ludus.environments.search.world.schema import LISTINGS, RELATIONS, WORKS, Kind, Listing
+from ludus.server.authoring.partition import digest
 
 _LETTERS: Final = "abcdefghjkmnpqrstuvwxyz23456789"
 _COLUMNS: Final[Mapping[str, Listing]] = {column: listing for listing in LISTINGS for column in listing.columns}

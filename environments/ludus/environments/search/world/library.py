@@ -11,11 +11,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
-from ludus.environments._partition import SPLITS, SplitName, fresh_tests
 from ludus.environments.search.world.graph import Graph, draw_graph
 from ludus.environments.search.world.index import Index
 from ludus.environments.search.world.layout import Layout
 from ludus.environments.search.world.pages import Page, write_pages
+from ludus.server import TaskDraw, fresh_tests
+from ludus.server.authoring.partition import SPLITS, SplitType
 
 GRAPHS: Final = 32
 """The graphs that a process keeps."""
@@ -97,12 +98,6 @@ _graphs: Final = Shelf[tuple[Graph, Layout]](GRAPHS)
 _worlds: Final = Shelf[World](WORLDS)
 
 
-def world_name(split: SplitName, number: int) -> str:
-    """Return the name of a split's world, such as train-3; that of a fresh test world has the name of its secret."""
-    fresh = fresh_tests() if split == "test" else None
-    return f"{split}-{fresh.name}-{number}" if fresh else f"{split}-{number}"
-
-
 def graph_of(name: str) -> Graph:
     """Return the graph of a world.
 
@@ -136,12 +131,12 @@ def kept_world(name: str) -> World | None:
 
 
 def _drawn(name: str) -> tuple[Graph, Layout]:
-    split: SplitName | None = next((one for one in SPLITS if name.startswith(f"{one}-")), None)
-    fresh = fresh_tests() if split == "test" else None
-    number = name.removeprefix(f"{split}-{fresh.name}-" if fresh else f"{split}-")
-    if split is None or not (number.isascii() and number.isdigit()):
+    split: SplitType | None = next((one for one in SPLITS if name.startswith(f"{one}-")), None)
+    draw: TaskDraw[str] | None = TaskDraw(split, (), fresh_tests(split)) if split else None
+    number = name.removeprefix(f"{draw.prefix}-") if draw else ""
+    if draw is None or not (number.isascii() and number.isdigit()):
         raise ValueError(f"there is no world {name!r}: its name is not of this process's splits or test secret")
-    graph = draw_graph(name, split, fresh.secret if fresh else "")
+    graph = draw_graph(name, draw.split, draw.secret)
     return graph, Layout(graph)
 
 

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 from typing import Final
 
-from ludus.environments._partition import SplitName, split_of
+from ludus.server.authoring.partition import SplitType, split_of
 
 _ONSETS: Final = (
     "b", "br", "d", "dr", "f", "g", "gl", "gr", "h", "j", "k", "kl", "kr", "kv", "l", "m", "n", "p", "pl", "qu", "r",
@@ -61,9 +61,9 @@ class NameMaker:
         split: the split that every name must belong to.
     """
 
-    def __init__(self, rng: random.Random, split: SplitName) -> None:
+    def __init__(self, rng: random.Random, split: SplitType) -> None:
         self._rng = rng
-        self._split: SplitName = split
+        self._split: SplitType = split
         self._used: set[str] = set()
         # A world has its own sounds, so that its names look alike.
         self._onsets = tuple(rng.sample(_ONSETS, 20))
@@ -135,6 +135,6 @@ class NameMaker:
                 return name
 
 
-def belongs(name: str, split: SplitName) -> bool:
+def belongs(name: str, split: SplitType) -> bool:
     """Return whether worlds of a split may use an invented word or the title of a book."""
     return split_of(f"search:name:{name}") == split

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ludus.environments._partition import digest
 from ludus.environments.search.world.graph import Entity, Graph
 from ludus.environments.search.world.layout import Layout
 from ludus.environments.search.world.prose import HISTORY, LEADS, MISLEADING, OUTDATED, REMARKS, SHORT
@@ -28,6 +27,7 @@ from ludus.environments.search.world.schema import (
     Listing,
     Relation,
 )
+from ludus.server.authoring.partition import digest
 
 MONTHS: Final = ("January", "February", "March", "April", "May", "June", "July", "August", "September", "October",
                  "November", "December")  # fmt: skip

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from functools import cache
 
-from ludus.environments._partition import SplitName, digest
-from ludus.environments.terminal.problem import Difficulty
 from ludus.environments.terminal.registry import TEMPLATES, Template
 from ludus.environments.terminal.templates import (
     archives,
@@ -19,6 +17,8 @@ from ludus.environments.terminal.templates import (
     scripts,
     text,
 )
+from ludus.server import Difficulty
+from ludus.server.authoring.partition import SplitType, digest
 
 __all__ = [
     "TEMPLATES", "archives", "builds", "by_level", "config", "data", "files", "git_history", "git_repair", "logs",
@@ -32,7 +32,7 @@ def template(name: str) -> Template:
 
 
 @cache
-def by_level(difficulty: Difficulty, split: SplitName) -> tuple[Template, ...]:
+def by_level(difficulty: Difficulty, split: SplitType) -> tuple[Template, ...]:
     """Return the templates of a split that exist at a level, in an order in which the areas are mixed."""
     kinds = (kind for kind in TEMPLATES.values() if difficulty in kind.levels and kind.split == split)
     return tuple(sorted(kinds, key=lambda kind: digest(f"{difficulty}:{kind.name}")))

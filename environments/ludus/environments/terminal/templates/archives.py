@@ -7,10 +7,10 @@ import io
 import tarfile
 from collections.abc import Mapping
 
-from ludus.environments._workspace.files import EPOCH, gzipped, inflated
 from ludus.environments.terminal.problem import Goal, Problem, State, data_is, folder_is, lines_are
 from ludus.environments.terminal.registry import template
 from ludus.environments.terminal.world import World
+from ludus.server.authoring.workspace import EPOCH, gzipped, inflated
 
 _LARGEST = 4 * 2**20
 

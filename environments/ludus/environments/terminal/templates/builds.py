@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ludus.environments._workspace.files import Entry, file
 from ludus.environments.terminal.problem import Case, Goal, Problem, State, folder_is, lines_are
 from ludus.environments.terminal.registry import template
 from ludus.environments.terminal.world import World
+from ludus.server.authoring.workspace import Entry, file
 
 
 @template("build", "easy", "medium")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from ludus.environments._workspace.words import SERVICES
 from ludus.environments.terminal.problem import Problem, data_is, lines_are, text_is
 from ludus.environments.terminal.registry import template
 from ludus.environments.terminal.world import World
+from ludus.server.authoring.workspace import SERVICES
 
 
 @template("config", "easy", "medium")

@@ -9,10 +9,10 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
-from ludus.environments._workspace.words import CITIES, SERVICES
 from ludus.environments.terminal.problem import Goal, Problem, State, json_is, lines_are
 from ludus.environments.terminal.registry import template
 from ludus.environments.terminal.world import World, stamp
+from ludus.server.authoring.workspace import CITIES, SERVICES
 
 
 def table(rows: Sequence[Sequence[object]]) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import shlex
 
-from ludus.environments._workspace.files import directory, link
 from ludus.environments.terminal.problem import (
     Goal,
     Problem,
@@ -19,6 +18,7 @@ from ludus.environments.terminal.problem import (
 )
 from ludus.environments.terminal.registry import template
 from ludus.environments.terminal.world import World, stamp
+from ludus.server.authoring.workspace import directory, link
 
 DAY = 86_400
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ludus.environments._workspace.repository import Person, RepositoryWriter
-from ludus.environments._workspace.words import FIRST
 from ludus.environments.terminal.problem import State
 from ludus.environments.terminal.world import World
+from ludus.server.authoring.workspace import FIRST, Person, RepositoryWriter
 
 DAY = 86_400
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 
-from ludus.environments._workspace.files import gzipped
-from ludus.environments._workspace.words import SERVICES
 from ludus.environments.terminal.problem import Problem, folder_is, lines_are, text_is
 from ludus.environments.terminal.registry import template
 from ludus.environments.terminal.world import World, stamp
+from ludus.server.authoring.workspace import SERVICES, gzipped
 
 LEVELS = ("DEBUG", "INFO", "WARN", "ERROR")
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 
-from ludus.environments._workspace.files import Entry, directory, file
 from ludus.environments.terminal.problem import Case, Goal, Problem
 from ludus.environments.terminal.registry import template
 from ludus.environments.terminal.world import World
+from ludus.server.authoring.workspace import Entry, directory, file
 
 
 def write(path: str, script: str) -> str:

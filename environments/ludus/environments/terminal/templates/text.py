@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 
-from ludus.environments._workspace.words import CITIES, SERVICES
 from ludus.environments.terminal.problem import Problem, data_is, lines_are, text_is
 from ludus.environments.terminal.registry import template
 from ludus.environments.terminal.world import World
+from ludus.server.authoring.workspace import CITIES, SERVICES
 
 
 @template("text", "easy", "medium", "hard", split="validation")

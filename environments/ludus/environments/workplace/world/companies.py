@@ -7,16 +7,16 @@ from collections.abc import Mapping
 from functools import cache, lru_cache
 from typing import Final
 
-from ludus.environments._partition import SplitName, digest, split_of
 from ludus.environments.workplace.world.company import Company
 from ludus.environments.workplace.world.generate import company_name, generate
+from ludus.server.authoring.partition import SplitType, digest, split_of
 
-COMPANIES: Final[Mapping[SplitName, int]] = {"train": 12, "validation": 3, "test": 3}
+COMPANIES: Final[Mapping[SplitType, int]] = {"train": 12, "validation": 3, "test": 3}
 """The number of companies of each split."""
 
 
 @cache
-def names(split: SplitName, secret: str = "") -> tuple[str, ...]:
+def names(split: SplitType, secret: str = "") -> tuple[str, ...]:
     """Return the names of a split's companies, which no other split has: the name determines the split.
 
     Args:

@@ -314,43 +314,6 @@ expires_at FLOAT NOT NULL,
 PRIMARY KEY ("key", period)
 )
 
-CREATE TABLE verified_runs (
-run_id INTEGER NOT NULL,
-harness VARCHAR(300) NOT NULL,
-harness_sha256 VARCHAR(64) NOT NULL,
-host VARCHAR(300) NOT NULL,
-model VARCHAR(200) NOT NULL,
-base_url VARCHAR(1000),
-sealed TEXT,
-most_tokens INTEGER NOT NULL, process VARCHAR(32),
-PRIMARY KEY (run_id),
-FOREIGN KEY(run_id) REFERENCES result_runs (id)
-)
-
-CREATE TABLE verified_calls (
-run_id INTEGER NOT NULL,
-place INTEGER NOT NULL,
-attempt INTEGER NOT NULL,
-number INTEGER NOT NULL,
-request VARCHAR(64) NOT NULL,
-answer VARCHAR(64) NOT NULL,
-status INTEGER NOT NULL,
-input_tokens INTEGER,
-output_tokens INTEGER,
-PRIMARY KEY (run_id, place, attempt, number),
-FOREIGN KEY(run_id) REFERENCES result_runs (id)
-)
-
-CREATE TABLE verified_attempts (
-run_id INTEGER NOT NULL,
-place INTEGER NOT NULL,
-attempt INTEGER NOT NULL,
-ending VARCHAR(500) NOT NULL,
-output TEXT NOT NULL,
-PRIMARY KEY (run_id, place, attempt),
-FOREIGN KEY(run_id) REFERENCES result_runs (id)
-)
-
 CREATE TABLE device_sign_ins (
 digest VARCHAR(64) NOT NULL,
 code_digest VARCHAR(64) NOT NULL,
@@ -439,4 +402,4 @@ CREATE UNIQUE INDEX ix_versions_identity ON versions (package_id, identity)
 
 CREATE INDEX ix_versions_sha256 ON versions (sha256)
 
-INSERT INTO alembic_version (version_num) VALUES ('0018')
+INSERT INTO alembic_version (version_num) VALUES ('0019')

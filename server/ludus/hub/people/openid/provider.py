@@ -16,7 +16,7 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
 from ludus.hub.people.openid.fetching import Fetcher, ProviderFailed
 from ludus.hub.people.openid.id_tokens import ALGORITHMS, Expected, Identity, UnknownKey, read_id_token
-from ludus.hub.people.openid.settings import OpenIdSettings
+from ludus.hub.settings.openid import OpenIdSettings
 from ludus.protocol.errors import Unauthenticated
 
 FRESH_SECONDS: Final = 600.0

@@ -33,8 +33,8 @@ from ludus.hub.people.openid.id_tokens import Expected, Identity
 from ludus.hub.people.openid.identities import Identities, add_identity
 from ludus.hub.people.openid.pending import Journey, Pending, PendingSignIns, Purpose, new_value
 from ludus.hub.people.openid.provider import Provider, error_code
-from ludus.hub.people.openid.settings import OpenIdSettings
 from ludus.hub.people.sessions import Sessions
+from ludus.hub.settings.openid import OpenIdSettings
 from ludus.protocol.errors import Forbidden, LudusError, Unauthenticated
 
 STRAY: Final = (

@@ -23,6 +23,9 @@ from ludus.telemetry.tracing import active
 if TYPE_CHECKING:
     import aiohttp
 
+__all__ = ["Endpoint", "JudgeFailed", "LONGEST_PAUSE", "NoVerdict", "Retriable"]
+
+
 REPLY_BYTES: Final = 1_000_000
 """The limit for one reply; a longer one is a failure."""
 LONGEST_PAUSE: Final = 20.0
@@ -119,8 +122,8 @@ class Endpoint:
 
     def key(self, *parts: object) -> str:
         """Return the cache key of a question to this model with these options."""
-        asked = [self.base_url, self.model, sorted(self.options.items()), *parts]
-        return hashlib.sha256(json.dumps(asked, default=str).encode("utf-8", "replace")).hexdigest()
+        parameters = [self.base_url, self.model, sorted(self.options.items()), *parts]
+        return hashlib.sha256(json.dumps(parameters, default=str).encode("utf-8", "replace")).hexdigest()
 
     def asking(self, key: str) -> asyncio.Lock:
         """Return the lock to hold while asking, so that others with the same question find the verdict in the cache."""
@@ -158,9 +161,9 @@ class Endpoint:
 
     async def aclose(self) -> None:
         """Close the connections of this event loop."""
-        held = self._connections.pop(asyncio.get_running_loop(), None)
-        if held is not None:
-            await held.until_loop_ends.aclose()
+        connections = self._connections.pop(asyncio.get_running_loop(), None)
+        if connections is not None:
+            await connections.until_loop_ends.aclose()
 
     async def __aenter__(self) -> Self:
         return self
@@ -249,11 +252,13 @@ class Endpoint:
         if not isinstance(usage, dict):
             return
         counts = [usage.get("prompt_tokens"), usage.get("completion_tokens")]
-        given, said = (n if isinstance(n, int) and not isinstance(n, bool) and n > 0 else 0 for n in counts)
-        self.ledger.input_tokens += given
-        self.ledger.output_tokens += said
+        prompt_tokens, answer_tokens = (
+            n if isinstance(n, int) and not isinstance(n, bool) and n > 0 else 0 for n in counts
+        )
+        self.ledger.input_tokens += prompt_tokens
+        self.ledger.output_tokens += answer_tokens
         if self.price is not None:
-            self.ledger.usd += (given * self.price.input + said * self.price.output) / 1e6
+            self.ledger.usd += (prompt_tokens * self.price.input + answer_tokens * self.price.output) / 1e6
 
     def _check_budget(self) -> None:
         ledger, budget = self.ledger, self.budget
@@ -262,9 +267,9 @@ class Endpoint:
             ("tokens", ledger.input_tokens + ledger.output_tokens, budget.tokens),
             ("US dollars", ledger.usd, budget.usd),
         )
-        for what, spent, limit in used:
+        for quantity, spent, limit in used:
             if limit is not None and spent >= limit:
-                raise JudgeFailed(f"the budget of the judge {self.model} is used up: {limit:g} {what}")
+                raise JudgeFailed(f"the budget of the judge {self.model} is used up: {limit:g} {quantity}")
 
     async def _open(self) -> _Connections:
         """Return the connections of the running event loop."""
@@ -281,10 +286,10 @@ class Endpoint:
                 timeout=aiohttp.ClientTimeout(total=None),
                 proxy=None if proxy_bypass(parts.netloc) else getproxies().get(parts.scheme),
             )
-            made = self._connections[loop] = _Connections(
+            connections = self._connections[loop] = _Connections(
                 session, asyncio.Semaphore(self.concurrency), _until_loop_ends(session)
             )
-            await anext(made.until_loop_ends)
+            await anext(connections.until_loop_ends)
         return self._connections[loop]
 
 

@@ -39,11 +39,11 @@ def families_of(model: str) -> frozenset[str]:
     """
     name = model.casefold().rpartition(":")[2] if model.startswith("openai:") else model.casefold()
     words = _WORD.findall(name)
-    found = {family for word in words if (family := _family(word)) is not None}
-    if found:
-        return frozenset(found)
-    last = _WORD.findall(name.rpartition("/")[2])
-    return frozenset(last[:1] or [name])
+    families = {family for word in words if (family := _family(word)) is not None}
+    if families:
+        return frozenset(families)
+    last_words = _WORD.findall(name.rpartition("/")[2])
+    return frozenset(last_words[:1] or [name])
 
 
 def _family(word: str) -> str | None:

@@ -63,8 +63,8 @@ class Panel:
             raise AuthoringError("a judge needs at least one endpoint and one sample")
         if self.quorum is not None and not 1 <= self.quorum <= len(self.endpoints) * self.samples:
             raise AuthoringError(f"a quorum of {self.quorum} cannot be reached by these judges")
-        if self.policy is not None and (why := self.refusal(self.policy)) is not None:
-            raise AuthoringError(why)
+        if self.policy is not None and (problem := self.refusal(self.policy)) is not None:
+            raise AuthoringError(problem)
 
     def refusal(self, policy: str | None) -> str | None:
         """Return why the panel may not judge that policy; None if it may."""
@@ -87,16 +87,16 @@ class Panel:
             question: the question for all judges.
         """
         for policy in policies:
-            why = self.refusal(policy or self.policy)
-            if why is not None:
-                return Verdict.unscored(why)
-        asked = [
+            problem = self.refusal(policy or self.policy)
+            if problem is not None:
+                return Verdict.unscored(problem)
+        questions = [
             asyncio.wait_for(query_judge(endpoint, question, sample), self.seconds)
             for endpoint in self.endpoints
             for sample in range(self.samples)
         ]
         outcomes: list[JudgeVerdict | str] = []
-        for outcome in await asyncio.gather(*asked, return_exceptions=True):
+        for outcome in await asyncio.gather(*questions, return_exceptions=True):
             if isinstance(outcome, TimeoutError):
                 outcomes.append(f"there was no verdict within {self.seconds:g} s")
             elif isinstance(outcome, BaseException) and not isinstance(outcome, JudgeFailed):
@@ -106,20 +106,20 @@ class Panel:
         return self._combine(outcomes)
 
     def _combine(self, outcomes: Sequence[JudgeVerdict | str]) -> Verdict:
-        given = [outcome for outcome in outcomes if isinstance(outcome, JudgeVerdict)]
-        verdicts = [verdict for verdict in given if not (verdict.refused or verdict.silenced)]
+        verdicts_given = [outcome for outcome in outcomes if isinstance(outcome, JudgeVerdict)]
+        verdicts = [verdict for verdict in verdicts_given if not (verdict.refused or verdict.silenced)]
         quorum = self.quorum or len(outcomes) // 2 + 1
         failures = [outcome for outcome in outcomes if isinstance(outcome, str)]
         if len(verdicts) < quorum:  # too few verdicts: count also those that the text prevented
-            verdicts = [verdict for verdict in given if self.refused_loses or not verdict.refused]
-        failures += [verdict.reason for verdict in given if verdict not in verdicts]
+            verdicts = [verdict for verdict in verdicts_given if self.refused_loses or not verdict.refused]
+        failures += [verdict.reason for verdict in verdicts_given if verdict not in verdicts]
         if len(verdicts) < quorum:
             return Verdict.unscored("; ".join(failures))
         scores = [verdict.score for verdict in verdicts]
         agreed = agreement(scores)
-        said = [f"{verdict.model} gives {verdict.score:g}: {verdict.reason}" for verdict in verdicts]
-        said = [f"agreement {agreed:.2f}", *said] if len(verdicts) > 1 else said
-        evidence = "; ".join([*said, *failures])
+        sentences = [f"{verdict.model} gives {verdict.score:g}: {verdict.reason}" for verdict in verdicts]
+        sentences = [f"agreement {agreed:.2f}", *sentences] if len(verdicts) > 1 else sentences
+        evidence = "; ".join([*sentences, *failures])
         if agreed < self.least_agreement:
             return Verdict.unscored(f"the judges disagree: {evidence}")
         if self.combine == "majority":
@@ -159,11 +159,11 @@ class Judge(Check):
     async def check(self, attempt: Attempt) -> Verdict:
         """Ask the panel."""
         assert isinstance(self.panel, Panel)
-        shown = self._shown(attempt)
-        texts = [(one.title, one.text) for one in shown]
+        texts_shown = self._shown(attempt)
+        texts = [(text.title, text.text) for text in texts_shown]
         question = Question(
             ("opinion", self.question, self.scale.words, texts),
-            lambda fences: ask(self.question, self.scale, shown, fences),
+            lambda fences: ask(self.question, self.scale, texts_shown, fences),
             lambda text, case: read_score(text, self.scale, case),
             score_schema(self.scale),
             (("steps", "candidate"),),
@@ -171,14 +171,14 @@ class Judge(Check):
         return await self.panel.decide([attempt.policy], question)
 
     def _shown(self, attempt: Attempt) -> list[Shown]:
-        shown = [Shown("task", attempt.prompt)] if "prompt" in self.show and attempt.prompt else []
+        texts = [Shown("task", attempt.prompt)] if "prompt" in self.show and attempt.prompt else []
         if self.reference is not None:
-            shown.append(Shown("reference", str(resolve(self.reference, attempt))))
+            texts.append(Shown("reference", str(resolve(self.reference, attempt))))
         if "steps" in self.show:
-            shown.append(Shown("steps", transcript(attempt), by_lines=True))
+            texts.append(Shown("steps", transcript(attempt), by_lines=True))
         if "answer" in self.show:
-            shown.append(Shown("candidate", resolve(self.of, attempt)))
-        return shown
+            texts.append(Shown("candidate", resolve(self.of, attempt)))
+        return texts
 
 
 @dataclass(frozen=True)
@@ -213,26 +213,28 @@ class PairwiseJudge:
     async def compare(self, first: Attempt, second: Attempt) -> Verdict:
         """Return 1 if the first is better, 0 if the second is, between for a tie; unscored without a verdict."""
         orders = [(first, second), (second, first)] if self.both_orders else [(first, second)]
-        forth, *others = await asyncio.gather(*(self._once(one, other) for one, other in orders))
-        back = others[0] if others else None
+        forth, *backward = await asyncio.gather(
+            *(self._once(shown_first, shown_second) for shown_first, shown_second in orders)
+        )
+        back = backward[0] if backward else None
         if back is None or forth.value is None:
             return forth
         if back.value is None:
             return back
         turned = 1.0 - back.value
-        said = f"in this order: {forth.evidence}; turned round: {back.evidence}"
+        evidence = f"in this order: {forth.evidence}; turned round: {back.evidence}"
         if (forth.value - 0.5) * (turned - 0.5) < 0:
-            return Verdict(0.5, f"the preference turns with the order; {said}")
-        return Verdict((forth.value + turned) / 2, said)
+            return Verdict(0.5, f"the preference turns with the order; {evidence}")
+        return Verdict((forth.value + turned) / 2, evidence)
 
     async def _once(self, first: Attempt, second: Attempt) -> Verdict:
         assert isinstance(self.panel, Panel)
-        shown = [Shown("first", resolve(self.of, first)), Shown("second", resolve(self.of, second))]
+        texts = [Shown("first", resolve(self.of, first)), Shown("second", resolve(self.of, second))]
         if first.prompt:
-            shown.insert(0, Shown("task", first.prompt))
+            texts.insert(0, Shown("task", first.prompt))
         question = Question(
-            ("comparison", self.question, [(one.title, one.text) for one in shown]),
-            lambda fences: ask_to_compare(self.question, shown, fences),
+            ("comparison", self.question, [(text.title, text.text) for text in texts]),
+            lambda fences: ask_to_compare(self.question, texts, fences),
             read_comparison,
             comparison_schema(),
             (("first",), ("second",)),

@@ -58,19 +58,18 @@ async def query_judge(endpoint: Endpoint, question: Question, sample: int) -> Ju
     key = endpoint.key(*question.key, sample)
     # Callers with the same question wait for the first one's verdict. A failure is not shared: the next one asks.
     async with endpoint.asking(key) if cache is not None else nullcontext():
-        held = cache.get(key) if cache is not None else None
-        if held is not None:
+        cached = cache.get(key) if cache is not None else None
+        if cached is not None:
             endpoint.ledger.cached += 1
-            return JudgeVerdict(**json.loads(held))
+            return JudgeVerdict(**json.loads(cached))
         fences = Fences()
         failures: list[NoVerdict] = []
         try:
             verdict = await _query_until_parsed(endpoint, question, fences, failures)
         except NoVerdict as failure:
-            found = await _attribute(endpoint, question, failure, fences.limit, certain=len(failures) > 1)
-            if found.refused or found.silenced:
-                return found
-            verdict = found
+            verdict = await _attribute(endpoint, question, failure, fences.limit, certain=len(failures) > 1)
+            if verdict.refused or verdict.silenced:
+                return verdict
         if cache is not None:
             fields = {"reason": verdict.reason, "score": verdict.score, "model": verdict.model}
             cache[key] = json.dumps(fields)
@@ -80,28 +79,28 @@ async def query_judge(endpoint: Endpoint, question: Question, sample: int) -> Ju
 async def _query_until_parsed(
     endpoint: Endpoint, question: Question, fences: Fences, failures: list[NoVerdict]
 ) -> JudgeVerdict:
-    asked = question.messages(fences)
+    messages = question.messages(fences)
     backoff = endpoint.backoff()
     attempt = 1
     while True:
         failure: Retriable
-        said = ""
+        answer = ""
         try:
-            completion = await endpoint.complete(asked, question.schema)
-            said = completion.text
+            completion = await endpoint.complete(messages, question.schema)
+            answer = completion.text
             verdict = replace(question.read(completion.text, fences.number), model=completion.model)
         except Unreadable as error:
             failure = NoVerdict(f"the judge {endpoint.model} gave no verdict: {error}")
             correction = f"That is no verdict: {error}. Reply with the JSON object alone."
-            asked = _corrected(asked, said, correction)
+            messages = _corrected(messages, answer, correction)
         except (TooLong, CutOff) as error:
             # If this left the item unscored, a policy could keep its failures out of the training by writing a lot.
             failure = error
             fences.limit //= _SHORTER
-            asked = question.messages(fences)
+            messages = question.messages(fences)
             if isinstance(error, CutOff):
                 brief = "That was cut off. Reply with the JSON object alone, its reason in one sentence."
-                asked = _corrected(asked, error.said, brief)
+                messages = _corrected(messages, error.said, brief)
         except Retriable as error:
             failure = error
         else:
@@ -116,9 +115,9 @@ async def _query_until_parsed(
         await asyncio.sleep(backoff.next() if failure.after is None else min(failure.after, LONGEST_PAUSE))
 
 
-def _corrected(asked: list[dict[str, str]], said: str, correction: str) -> list[dict[str, str]]:
-    reply = {"role": "assistant", "content": visible(said[:4000]) or "…"}
-    return [*asked[:2], reply, {"role": "user", "content": correction}]
+def _corrected(messages: list[dict[str, str]], answer: str, correction: str) -> list[dict[str, str]]:
+    reply = {"role": "assistant", "content": visible(answer[:4000]) or "…"}
+    return [*messages[:2], reply, {"role": "user", "content": correction}]
 
 
 async def _attribute(
@@ -145,8 +144,8 @@ async def _attribute(
     refusal = isinstance(failure, Refused)
 
     async def reads(withheld: Collection[str]) -> bool:
-        said = await _once(endpoint, question, Fences(withheld, limit))
-        return isinstance(said, JudgeVerdict) or (refusal and not isinstance(said, Refused))
+        answer = await _once(endpoint, question, Fences(withheld, limit))
+        return isinstance(answer, JudgeVerdict) or (refusal and not isinstance(answer, Refused))
 
     everything = {title for titles in question.written for title in titles}
     blamed = list(question.written)

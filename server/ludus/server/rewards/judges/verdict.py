@@ -117,7 +117,7 @@ def ask(question: str, scale: Scale, shown: Sequence[Shown], fences: Fences) -> 
         f'Reply with one JSON object and nothing around it: {{"case": "{fences.number}", "reason": "…", "score": …}}. '
         f"First the reason in a few sentences, then the score: {scale.words}."
     )
-    texts = "\n\n".join(fences.around(one) for one in shown)
+    texts = "\n\n".join(fences.around(text) for text in shown)
     return [{"role": "system", "content": system}, {"role": "user", "content": f"{texts}\n\nQuestion: {question}"}]
 
 
@@ -130,7 +130,7 @@ def ask_to_compare(question: str, shown: Sequence[Shown], fences: Fences) -> lis
         f'Reply with one JSON object and nothing around it: {{"case": "{fences.number}", "reason": "…", "better": …}}. '
         'First the reason in a few sentences, then which is better: "first", "second" or "tie".'
     )
-    texts = "\n\n".join(fences.around(one) for one in shown)
+    texts = "\n\n".join(fences.around(text) for text in shown)
     return [{"role": "system", "content": system}, {"role": "user", "content": f"{texts}\n\nQuestion: {question}"}]
 
 
@@ -182,8 +182,8 @@ def visible(text: str) -> str:
     """Return text without the characters that a reader would not see, in which instructions could hide."""
     if text.isascii() and text.isprintable():
         return text
-    seen = "".join(char if char in "\n\t" or unicodedata.category(char)[0] != "C" else "" for char in text)
-    return _BLANK.sub("", seen)
+    visible_text = "".join(char if char in "\n\t" or unicodedata.category(char)[0] != "C" else "" for char in text)
+    return _BLANK.sub("", visible_text)
 
 
 def cut(text: str, limit: int = SHOWN_BYTES) -> str:

@@ -150,14 +150,14 @@ class EpisodeServer(McpServer):
 
     async def _call_tool(self, ctx: Context, params: types.CallToolRequestParams) -> dict[str, Any]:
         """Handle `tools/call`: one step."""
-        mark, episode = _step_mark(ctx), self._episode_of(ctx)
+        step_mark, episode = _step_mark(ctx), self._episode_of(ctx)
         try:
             result = await self._host.play(
                 episode,
                 params.name,
                 params.arguments or {},
-                key=mark.key if mark else f"{_PROCESS}/{next(_calls)}",
-                step=mark.step if mark else None,
+                key=step_mark.key if step_mark else f"{_PROCESS}/{next(_calls)}",
+                step=step_mark.step if step_mark else None,
             )
         except LudusError as error:
             return refused(error, ran_here=self._ran_here(ctx))
@@ -196,12 +196,12 @@ def _claims(ctx: Context) -> Claims:
 
 def _step_mark(ctx: Context) -> StepMark | None:
     meta = ctx.params.get("_meta") if ctx.params else None
-    given = meta.get(STEP_META_KEY) if meta else None
-    if given is None:
+    mark = meta.get(STEP_META_KEY) if meta else None
+    if mark is None:
         return None
     try:
-        return StepMark.model_validate(given)
+        return StepMark.model_validate(mark)
     except ValidationError as error:
-        errors = first_errors(error, StepMark.model_validate, given)
-        where = ", ".join(".".join(map(str, item["loc"]))[:100] or STEP_META_KEY for item in errors)
-        raise MCPError(types.INVALID_PARAMS, f"_meta[{STEP_META_KEY!r}] must be {{step?, key}}: see {where}") from None
+        errors = first_errors(error, StepMark.model_validate, mark)
+        fields = ", ".join(".".join(map(str, item["loc"]))[:100] or STEP_META_KEY for item in errors)
+        raise MCPError(types.INVALID_PARAMS, f"_meta[{STEP_META_KEY!r}] must be {{step?, key}}: see {fields}") from None

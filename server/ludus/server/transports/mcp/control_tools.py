@@ -140,14 +140,14 @@ class ControlTools:
             f"The task:\n{prompt_text(episode.prompt)}",
             _how_to_play(episode, address_seen(ctx.request.scope) if ctx.request is not None else None),
         ]
-        shown = [block for message in episode.prompt for block in message.content]
-        images = blocks([block for block in shown if isinstance(block, ImageBlock)])
+        content = [block for message in episode.prompt for block in message.content]
+        images = blocks([block for block in content if isinstance(block, ImageBlock)])
         return tool_result([{"type": "text", "text": "\n\n".join(parts)}, *images])
 
     async def _call_tool(self, ctx: Context, arguments: Mapping[str, Any]) -> dict[str, Any]:
         _only(arguments, "call_tool")
-        episode, tool, given = arguments.get("episode"), arguments.get("tool"), arguments.get("arguments", {})
-        if not isinstance(episode, str) or not isinstance(tool, str) or not isinstance(given, dict):
+        episode, tool, tool_arguments = arguments.get("episode"), arguments.get("tool"), arguments.get("arguments", {})
+        if not isinstance(episode, str) or not isinstance(tool, str) or not isinstance(tool_arguments, dict):
             return text_result(
                 "call_tool needs `episode` and `tool` as text, and `arguments` as an object", is_error=True
             )
@@ -155,22 +155,22 @@ class ControlTools:
         # This request fails for episodes of other principals, and for tokens that may not run episodes.
         await dispatch(self._host, GET_EPISODE.name, {"episode": episode}, principal)
         try:
-            result = await self._host.play(episode, tool, given)
+            result = await self._host.play(episode, tool, tool_arguments)
         except LudusError as error:
             return refused(error)
-        shown = observation(result, tool)
+        content = observation(result, tool)
         if principal.may(Scope.REWARDS_READ) and self._declares_extension(ctx):
             facts = result.model_dump(mode="json", include={"step", "reward", "metadata", "status", "end_reason"})
-            shown["_meta"] = {EXTENSION_ID: facts}
-        return shown
+            content["_meta"] = {EXTENSION_ID: facts}
+        return content
 
 
 def _only(arguments: Mapping[str, Any], name: str) -> None:
     (tool,) = (tool for tool in TOOLS if tool.name == name)
-    known = tool.input_schema["properties"]
+    properties = tool.input_schema["properties"]
     for argument in arguments:
-        if argument not in known:
-            raise RequestError(f"{name} has no argument {argument[:200]!r}; it has {', '.join(known) or 'none'}")
+        if argument not in properties:
+            raise RequestError(f"{name} has no argument {argument[:200]!r}; it has {', '.join(properties) or 'none'}")
     for argument in tool.input_schema.get("required", ()):
         if argument not in arguments:
             raise RequestError(f"{name} needs the argument {argument!r}")

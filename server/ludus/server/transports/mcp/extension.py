@@ -90,9 +90,9 @@ def _method(
                 f"declares {str(version)[:40]!r}",
                 _REQUIRED,
             )
-        given = {key: value for key, value in (ctx.params or {}).items() if key != "_meta"}
+        arguments = {key: value for key, value in (ctx.params or {}).items() if key != "_meta"}
         try:
-            result = await dispatch(host, name, given, principal_of(ctx))
+            result = await dispatch(host, name, arguments, principal_of(ctx))
         except LudusError as error:
             raise mcp_error(error) from None
         result = with_urls(result, ctx.request.scope if ctx.request is not None else None)

@@ -61,12 +61,12 @@ class LazyTransport:
         try:
             transport = await asyncio.to_thread(self._load)
             async with transport.run():
-                first = [route.app for route in self.routes]
+                apps = [route.app for route in self.routes]
                 for route, served in zip(self.routes, transport.routes(), strict=True):
                     route.app = served.app
                 loaded.set_result(transport)
                 await ended.wait()
-                for route, app in zip(self.routes, first, strict=True):
+                for route, app in zip(self.routes, apps, strict=True):
                     route.app = app
         except Exception as error:
             if loaded.done():

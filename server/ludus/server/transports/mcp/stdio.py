@@ -58,7 +58,7 @@ async def serve_stdio(
         InvalidParams: an episode is requested without its environment, and `host` has several environments.
         LudusError: the episode could not be started.
     """
-    if environment is None and any(given is not None for given in (split, task, index, seed)):
+    if environment is None and any(option is not None for option in (split, task, index, seed)):
         environment = _only(host)
     if environment is None:
         principal = _AGENT if play_only else _OWNER

@@ -62,11 +62,11 @@ async def _pass_on(incoming: Any, sender: ObjectSendStream[SessionMessage | Exce
 
 
 def _why(error: Exception) -> LudusError:
-    first = error.errors(include_url=False, include_context=False)[0] if isinstance(error, ValidationError) else None
-    if first is None or first["type"] != "json_invalid":
+    problem = error.errors(include_url=False, include_context=False)[0] if isinstance(error, ValidationError) else None
+    if problem is None or problem["type"] != "json_invalid":
         return InvalidRequest("the line is JSON, but no JSON-RPC 2.0 message; each line is one message")
-    if str(first["input"]).startswith(_REFUSED):
-        return PayloadTooLarge(f"the line {str(first['input']).removeprefix(_REFUSED)}; send less in one message")
+    if str(problem["input"]).startswith(_REFUSED):
+        return PayloadTooLarge(f"the line {str(problem['input']).removeprefix(_REFUSED)}; send less in one message")
     return ParseError("the line is not JSON; each line is one JSON-RPC 2.0 message")
 
 

@@ -80,21 +80,21 @@ async def call(ors: OrsServer, request: OrsRequest) -> None:
     if (episode := session.episode) is None or request.environment not in ("", session.environment):
         episode = await ready(ors, request, session, principal)
     async with Stream(request) as stream:
-        found: Call | None
+        known_call: Call | None
         if task_id is None:
-            found = await _find_call(session, stream, name, arguments, _content(b"call", body))
-        elif (found := session.call(task_id) or _call_before(ors, session, episode, task_id)) is not None:
+            known_call = await _find_call(session, stream, name, arguments, _content(b"call", body))
+        elif (known_call := session.call(task_id) or _call_before(ors, session, episode, task_id)) is not None:
             session.repeats.resumed(task_id, stream.watch())
         else:
             await stream.finish(error_event(UNKNOWN_TASK_ID))
             return
-        await stream.send_task_id(found.task_id)
+        await stream.send_task_id(known_call.task_id)
         try:
-            if found.kept:
-                outcome = await _kept_outcome(ors, episode, found)
+            if known_call.kept:
+                outcome = await _kept_outcome(ors, episode, known_call)
             else:
-                outcome = found.outcome or await _run_call(ors, session, episode, found)
-            events = _events_of(outcome, found.name, extended=request.extended)
+                outcome = known_call.outcome or await _run_call(ors, session, episode, known_call)
+            events = _events_of(outcome, known_call.name, extended=request.extended)
         except HttpError as error:
             if not request.started:
                 raise
@@ -113,17 +113,17 @@ async def _find_call(session: Session, stream: Stream, name: str, arguments: dic
     if key:
         return session.keyed_call(key, name, arguments, content)
     delivery = stream.watch()
-    sent = session.repeats.record(content, delivery)
-    found: Call | None = None
-    if sent.before is not None:
-        earlier = await session.repeats.repeated(sent, retries_slowly=_retries_slowly(stream.request))
+    request = session.repeats.record(content, delivery)
+    earlier_call: Call | None = None
+    if request.before is not None:
+        earlier = await session.repeats.repeated(request, retries_slowly=_retries_slowly(stream.request))
         if delivery.verdict is False:
             raise Disconnected
-        found = session.call(earlier) if earlier is not None else None
-    if found is None:
-        found = session.new_call(name, arguments, content)
-        sent.task_id = found.task_id
-    return found
+        earlier_call = session.call(earlier) if earlier is not None else None
+    if earlier_call is None:
+        earlier_call = session.new_call(name, arguments, content)
+        request.task_id = earlier_call.task_id
+    return earlier_call
 
 
 def _call_before(ors: OrsServer, session: Session, episode: str, task_id: str) -> Call | None:
@@ -137,14 +137,14 @@ def _call_before(ors: OrsServer, session: Session, episode: str, task_id: str) -
 async def _kept_outcome(ors: OrsServer, episode: str, call: Call) -> StepResult | LudusError:
     """Return the outcome of a call that has run, which the episode keeps under the task id."""
     try:
-        kept = ors.host.store.find(episode)
-        if kept.recovering is not None:
+        running = ors.host.store.find(episode)
+        if running.recovering is not None:
             check_writable(ors.host.journal)
-            await kept.recovered()
+            await running.recovered()
     except LudusError as error:
         return error
-    record = (kept.keys or {}).get(call.task_id)
-    return kept.ended_error() if record is None or record.outcome is None else record.outcome
+    record = (running.keys or {}).get(call.task_id)
+    return running.ended_error() if record is None or record.outcome is None else record.outcome
 
 
 async def _run_call(ors: OrsServer, session: Session, episode: str, call: Call) -> StepResult | LudusError:
@@ -209,10 +209,10 @@ async def score_group(ors: OrsServer, request: OrsRequest) -> None:
         delivery = stream.watch()
         task_id = body.task_id
         if task_id is None:
-            sent = session.repeats.record(_content(b"score", raw), delivery)
-            task_id = await session.repeats.repeated(sent, retries_slowly=_retries_slowly(request))
+            sent_request = session.repeats.record(_content(b"score", raw), delivery)
+            task_id = await session.repeats.repeated(sent_request, retries_slowly=_retries_slowly(request))
             if task_id not in scores:
-                task_id = sent.task_id = _begin_scoring(ors, session, scores, view.id, body)
+                task_id = sent_request.task_id = _begin_scoring(ors, session, scores, view.id, body)
         elif task_id in scores:
             session.repeats.resumed(task_id, delivery)
         else:
@@ -232,7 +232,7 @@ def _begin_scoring(
     body: ScoreGroupBody,
 ) -> str:  # fmt: skip
     try:
-        candidates = [candidate(one) for one in body.candidates]
+        candidates = [candidate(messages) for messages in body.candidates]
     except ValueError as error:
         raise HttpError(400, f"a candidate holds what cannot be read: {error}") from None
     task_id = session.new_task_id()

@@ -85,8 +85,8 @@ def step_json(tool: str, result: StepResult, *, extended: bool = False) -> str:
     under `ludus` at the root for clients that know the extension.
     """
     if extended:
-        rest = result.model_dump_json(exclude={"content", "metadata"})
-        return f'{_step(tool, result, result.metadata)[:-1]},"ludus":{rest}}}'
+        remaining = result.model_dump_json(exclude={"content", "metadata"})
+        return f'{_step(tool, result, result.metadata)[:-1]},"ludus":{remaining}}}'
     metadata: Mapping[str, Any] = result.metadata
     reward, error = result.reward, result.error
     if reward is not None and (reward.components or reward.reason is not None):
@@ -174,9 +174,9 @@ def result_events(json_text: str) -> bytes:
     if len(json_text) <= CHUNK_CHARS:
         return b"event: end\r\ndata: %b\r\n\r\n" % json_text.encode()
     pieces = split(json_text)
-    last = pieces.pop()
+    last_piece = pieces.pop()
     events = [b"event: chunk\r\ndata: %b\r\n\r\n" % piece.encode() for piece in pieces]
-    events.append(b"event: end\r\ndata: %b\r\n\r\n" % last.encode())
+    events.append(b"event: end\r\ndata: %b\r\n\r\n" % last_piece.encode())
     return b"".join(events)
 
 

@@ -55,10 +55,12 @@ class Repeats:
         before = self._latest.get(content)
         if before is None or before.delivery.verdict:
             if len(self._latest) > (before is not None):  # there are others
-                self._latest = {what: one for what, one in self._latest.items() if one.delivery.verdict is None}
+                self._latest = {
+                    key: request for key, request in self._latest.items() if request.delivery.verdict is None
+                }
             before = None
-        sent = self._latest[content] = SentRequest(delivery, before)
-        return sent
+        request = self._latest[content] = SentRequest(delivery, before)
+        return request
 
     async def repeated(self, sent: SentRequest, *, retries_slowly: bool) -> str | None:
         """Return the task id of the lost request that this one repeats; None for a new request.
@@ -83,6 +85,6 @@ class Repeats:
 
     def resumed(self, task_id: str, delivery: Delivery) -> None:
         """Record that work was requested again by its id: the delivery of this reply now decides for it."""
-        for sent in self._latest.values():
-            if sent.task_id == task_id:
-                sent.delivery = delivery
+        for request in self._latest.values():
+            if request.task_id == task_id:
+                request.delivery = delivery

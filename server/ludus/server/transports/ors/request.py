@@ -429,13 +429,13 @@ def parse_secrets_header(value: str) -> dict[str, str]:
     return secrets
 
 
-def _json_invalid(position: int, why: str) -> HttpError:
+def _json_invalid(position: int, cause: str) -> HttpError:
     detail = {
         "type": "json_invalid",
         "loc": ["body", position],
         "msg": "JSON decode error",
         "input": {},
-        "ctx": {"error": why},
+        "ctx": {"error": cause},
     }
     return HttpError(422, [detail])
 

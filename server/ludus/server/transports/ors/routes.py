@@ -81,16 +81,16 @@ class OrsRoute(BaseRoute):
         root_path: str = scope.get("root_path", "")
         if root_path and path.startswith(root_path):
             path = path[len(root_path) :]
-        first, _, second = path[1:].partition("/")
+        head, _, second = path[1:].partition("/")
         if second:
-            found = ENVIRONMENT_ROUTES.get(second)
-            if found is None:
+            route = ENVIRONMENT_ROUTES.get(second)
+            if route is None:
                 return Match.NONE, {}
             # The handler refuses an unknown name after it checks the token, so that names are not revealed without one.
-            environment = self.ors.environment(first)
-            return Match.FULL, {"ors": (*found, environment) if environment else ("", _refuse_environment, first)}
-        found = ENVIRONMENT_ROUTES.get(first) or ROOT_ROUTES.get(first)
-        return (Match.FULL, {"ors": (*found, "")}) if found is not None else (Match.NONE, {})
+            environment = self.ors.environment(head)
+            return Match.FULL, {"ors": (*route, environment) if environment else ("", _refuse_environment, head)}
+        route = ENVIRONMENT_ROUTES.get(head) or ROOT_ROUTES.get(head)
+        return (Match.FULL, {"ors": (*route, "")}) if route is not None else (Match.NONE, {})
 
     async def handle(self, scope: Any, receive: Receive, send: Send) -> None:
         """Serve a matched request, and answer every error in ORS's form."""

@@ -45,10 +45,10 @@ class OrsServer:
         if request.environment:
             return request.environment
         deployment = request.header(b"x-deployment").rpartition("/")[2]
-        found = self.environment(deployment) if deployment else None
-        if found is None and deployment and len(self._names) > 1:
+        environment = self.environment(deployment) if deployment else None
+        if environment is None and deployment and len(self._names) > 1:
             raise self.unknown_environment(deployment)
-        return found or ("" if len(self._names) > 1 else self._first)
+        return environment or ("" if len(self._names) > 1 else self._first)
 
     def default_environment(self, request: OrsRequest) -> str:
         """Return the environment of a request: the one it names, or else the first one, as in the published servers.

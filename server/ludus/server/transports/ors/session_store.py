@@ -186,11 +186,11 @@ class SessionStore:
 
     def restore(self, owner: str, key: str, episode: Episode) -> None:
         """Go on with the session of an earlier process, if the key of an episode's start names one."""
-        found = _START_KEY.fullmatch(key)
-        if found is None or episode.end_reason in _GONE:
+        match = _START_KEY.fullmatch(key)
+        if match is None or episode.end_reason in _GONE:
             return
         loop = asyncio.get_running_loop()
-        digest, sid = found.groups()
+        digest, sid = match.groups()
         session = Session(None, digest)
         session.environment = episode.published.name
         session.restored, session.used = True, loop.time()

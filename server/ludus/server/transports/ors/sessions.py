@@ -59,9 +59,9 @@ async def create(ors: OrsServer, request: OrsRequest) -> None:
         named = ors.named_environment(request)
     if body.toolset_name is not None:
         raise HttpError(400, f"unknown toolset {body.toolset_name!r}: this server lends no toolsets to sessions")
-    given = parse_secrets_header(request.header(b"x-secrets")) | (body.secrets or {})
+    values = parse_secrets_header(request.header(b"x-secrets")) | (body.secrets or {})
     credentials = request.credentials()
-    secrets = {name: value for name, value in given.items() if value.strip() not in credentials}
+    secrets = {name: value for name, value in values.items() if value.strip() not in credentials}
     seed = _seed(request, body)
 
     async def plan(environment: str) -> StartParams:

@@ -1,0 +1,1 @@
+"""The command `ludus export`, for trainers and runners of others."""

@@ -1,0 +1,1 @@
+"""The commands for hubs: `ludus publish`, `ludus install`, `ludus account` and others."""

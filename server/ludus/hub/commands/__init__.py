@@ -1,0 +1,1 @@
+"""The commands of a hub's operator: `ludus hub`."""
