@@ -82,9 +82,9 @@ class TimeTravel(cmd.Cmd):
     def _start(self, place: int) -> None:
         departures = self._run(self._again.begin())
         text.print_prompt(self._again.history.started.prompt, full=self._full)
-        for one in departures or ():
+        for departure in departures or ():
             self.same = False
-            text.print_departure(one, full=self._full)
+            text.print_departure(departure, full=self._full)
         if place:
             self._go_to(min(place, len(self._again.calls)))
         self._set_prompt()
@@ -220,11 +220,11 @@ class TimeTravel(cmd.Cmd):
 
     def do_list(self, arg: str) -> None:
         """List the recorded calls."""
-        for place, one in enumerate(self._again.calls, 1):
-            mark = "→" if place == self._again.place else " "
-            name = "final message" if one.tool is None else one.tool
+        for index, call in enumerate(self._again.calls, 1):
+            mark = "→" if index == self._again.place else " "
+            name = "final message" if call.tool is None else call.tool
             console.print(
-                shown(truncate(f"{mark} {place:4}  {name} {json.dumps(one.arguments, ensure_ascii=False)}", 120))
+                shown(truncate(f"{mark} {index:4}  {name} {json.dumps(call.arguments, ensure_ascii=False)}", 120))
             )
 
     do_p = do_print

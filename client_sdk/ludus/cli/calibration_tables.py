@@ -60,10 +60,14 @@ def _show_levels(found: Calibration) -> None:
     if not found.levels:
         return
     table = Table(printable(found.by), "tasks", "passed", "pass rate", "unscored", title="by difficulty")
-    for one in found.levels:
-        rate = "–" if one.pass_rate is None else _share(one.pass_rate, one.interval)
+    for level in found.levels:
+        rate = "–" if level.pass_rate is None else _share(level.pass_rate, level.interval)
         table.add_row(
-            shown(one.level), str(one.tasks), f"{one.passes}/{one.attempts}", shown(rate), str(one.unscored or "")
+            shown(level.level),
+            str(level.tasks),
+            f"{level.passes}/{level.attempts}",
+            shown(rate),
+            str(level.unscored or ""),
         )
     console.print(table)
     if found.halved:
@@ -72,16 +76,16 @@ def _show_levels(found: Calibration) -> None:
 
 def _show_tasks(found: Calibration) -> None:
     table = Table("task", "passed", "pass rate", "mean reward", "steps", "not counted", title="by task")
-    for one in found.tasks:
-        rate = "–" if one.pass_rate is None else _share(one.pass_rate, one.interval)
-        left_out = [f"{count} {kind}" for kind, count in one.failed.items()]
-        left_out += [f"{one.unscored} unscored"] if one.unscored else []
+    for task in found.tasks:
+        rate = "–" if task.pass_rate is None else _share(task.pass_rate, task.interval)
+        left_out = [f"{count} {kind}" for kind, count in task.failed.items()]
+        left_out += [f"{task.unscored} unscored"] if task.unscored else []
         table.add_row(
-            shown(one.task),
-            f"{one.passes}/{one.attempts}",
+            shown(task.task),
+            f"{task.passes}/{task.attempts}",
             shown(rate),
-            "–" if one.mean_reward is None else f"{one.mean_reward:.3f}",
-            "–" if one.steps is None else f"{one.steps:.1f}",
+            "–" if task.mean_reward is None else f"{task.mean_reward:.3f}",
+            "–" if task.steps is None else f"{task.steps:.1f}",
             shown(", ".join(left_out)),
         )
     console.print(table)

@@ -193,7 +193,7 @@ class _Work:
     def selection(self, info: EnvironmentInfo | None = None) -> Selection:
         """Return which episodes to keep."""
         given = self.options
-        training = None if info is None else frozenset(one.name for one in info.splits if one.type == "train")
+        training = None if info is None else frozenset(split.name for split in info.splits if split.type == "train")
         return Selection(
             reward=given["reward"], characters=given["longest"], failed_calls=not given["without_errors"],
             held_out=given["held_out"], duplicates=given["keep_duplicates"], training_splits=training,
@@ -205,17 +205,17 @@ class _Work:
         if self.form == "trajectories":
             imitation = Imitation(chosen, self.report)
             with _playing.writer_of(self.path, self.options["overwrite"]) as writer:
-                for one in episodes:
-                    if imitation.keeps(one):
-                        self._count(one)
-                        writer.write(one)
+                for episode in episodes:
+                    if imitation.keeps(episode):
+                        self._count(episode)
+                        writer.write(episode)
             return
         with whole_file(self.path, self.kind) as write:
             if self.form == "sft":
                 imitation = Imitation(chosen, self.report)
-                for one in episodes:
-                    if (row := imitation.row(one)) is not None:
-                        self._count(one)
+                for episode in episodes:
+                    if (row := imitation.row(episode)) is not None:
+                        self._count(episode)
                         write(row)
             else:
                 pairing = {name: self.options[name] for name in ("margin", "length_ratio", "same_seed")}

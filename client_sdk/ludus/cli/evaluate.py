@@ -294,7 +294,9 @@ async def _open_policy(spec: ModelSpec, config: EvaluationConfig) -> AsyncIterat
         async with open_model(spec) as policy:
             yield policy
         return
-    sources: Sequence[str | None] = [playing.source_of_target(one.target) for one in config.environments]
+    sources: Sequence[str | None] = [
+        playing.source_of_target(environment.target) for environment in config.environments
+    ]
     source = sources[0] if len(sources) == 1 else None
     async with policies.PolicyChoice(spec.model, {}, source, config.seed).open() as policy:
         yield policy

@@ -76,8 +76,13 @@ def check(
                     for source in mix.sources
                 ],
                 "schedule": [
-                    {"groups": one.groups, "stage": one.stage, "shares": one.shares, "pass_rates": one.pass_rates}
-                    for one in moments
+                    {
+                        "groups": moment.groups,
+                        "stage": moment.stage,
+                        "shares": moment.shares,
+                        "pass_rates": moment.pass_rates,
+                    }
+                    for moment in moments
                 ],
             }
         )
@@ -130,10 +135,10 @@ def _print_schedule(moments: Any, *, staged: bool) -> None:
     table = Table("groups", *(["stage"] if staged else []))
     for label in labels:
         table.add_column(shown(f"{label}: share, pass rate"), overflow="fold")
-    for one in moments:
+    for moment in moments:
         cells = []
         for label in labels:
-            rate = one.pass_rates[label]
-            cells.append(f"{one.shares[label]:.1%}, {'–' if rate is None else f'{rate:.0%}'}")
-        table.add_row(str(one.groups), *([str(one.stage)] if staged else []), *cells)
+            rate = moment.pass_rates[label]
+            cells.append(f"{moment.shares[label]:.1%}, {'–' if rate is None else f'{rate:.0%}'}")
+        table.add_row(str(moment.groups), *([str(moment.stage)] if staged else []), *cells)
     console.print(table)

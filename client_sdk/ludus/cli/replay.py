@@ -108,11 +108,11 @@ def _find(episodes: list[Recorded], name: str) -> Recorded:
 
 def _list(episodes: list[Recorded], environment: str, task: str, end: str | None, limit: int, *, as_json: bool) -> None:
     matching = [
-        one
-        for one in reversed(episodes)
-        if fnmatchcase(one.history.started.environment, environment)
-        and fnmatchcase(one.history.started.task, task)
-        and end in (None, one.end)
+        episode
+        for episode in reversed(episodes)
+        if fnmatchcase(episode.history.started.environment, environment)
+        and fnmatchcase(episode.history.started.task, task)
+        and end in (None, episode.end)
     ]
     if as_json:
         print_json([text.list_item(one) for one in matching[:limit]])
@@ -125,13 +125,13 @@ def _list(episodes: list[Recorded], environment: str, task: str, end: str | None
 def _show(chosen: Recorded, step: int | None, *, full: bool, as_json: bool) -> None:
     calls = chosen.history.calls()[:step]
     if as_json:
-        print_json({**text.list_item(chosen), "calls": [text.call_item(one) for one in calls]})
+        print_json({**text.list_item(chosen), "calls": [text.call_item(call) for call in calls]})
         return
     text.print_head(chosen)
     text.print_prompt(chosen.history.started.prompt, full=full)
-    for one in calls:
-        text.print_call(one, full=full)
-        text.print_outcome(one.outcome, full=full)
+    for call in calls:
+        text.print_call(call, full=full)
+        text.print_outcome(call.outcome, full=full)
 
 
 def open_reexecution(chosen: Recorded, env: str | None) -> Reexecution:
@@ -220,11 +220,11 @@ async def _execute_all(
         if departures:
             departed.append("the prompt")
         if result is not None:
-            result["departures"] = [text.departure_item(one) for one in departures]
+            result["departures"] = [text.departure_item(departure) for departure in departures]
         else:
             text.print_prompt(chosen.history.started.prompt, full=full)
-            for one in departures:
-                text.print_departure(one, full=full)
+            for departure in departures:
+                text.print_departure(departure, full=full)
         while again.place < len(again.calls) and (step is None or again.place < step):
             repeated = await again.advance()
             if repeated.departures:

@@ -88,7 +88,7 @@ def run_command(
                 stop_after_same_failure=None if keep_going else playing.SAME_ATTEMPTS,
             )  # fmt: skip
             if out and resume:
-                recorded = [without_conversation(one) for one in read_trajectories(out)]
+                recorded = [without_conversation(read_trajectory) for read_trajectory in read_trajectories(out)]
             threshold = playing.success_threshold(success_at, info)
             return results_of(info.name, split_name, recorded, threshold, info.reward_range), stopped
 

@@ -111,7 +111,7 @@ def _levels(
     for one in sorted(everything, key=lambda one: one.task.index):
         by_task[one.task.id].append(one)
     rows = {task: many[0] for task, many in by_task.items()}
-    field = next((name for name in USUAL_FIELDS if any(name in one.task.fields for one in rows.values())), None)
+    field = next((name for name in USUAL_FIELDS if any(name in row.task.fields for row in rows.values())), None)
     if field is None:
         return None, ()
     groups = levels_of({}, rows, field, lambda _: False).tasks

@@ -41,8 +41,8 @@ def finite_arguments(tools: Sequence[ToolSpec], declared: str) -> tuple[str, dic
     if unknown := sorted(ranges.keys() - properties.keys()):
         raise InvalidParams(f"the action {declared!r}: {name} has no argument {', '.join(unknown)}")
     chosen: dict[str, Sequence[Any]] = {}
-    for argument, own in properties.items():
-        values = ranges.get(argument) or _values(own)
+    for argument, property_ in properties.items():
+        values = ranges.get(argument) or _values(property_)
         if values is not None:
             chosen[argument] = values
         elif argument in schema.get("required", ()):

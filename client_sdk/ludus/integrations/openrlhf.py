@@ -79,7 +79,9 @@ class LudusAgentExecutor(AgentExecutorBase):  # type: ignore[misc]
             if wanted and said.logprobs is None:
                 raise ValueError("OpenRLHF wants logprobs, but the engine gave none")
             ids = list(said.token_ids)
-            logprobs = [one[token].logprob for token, one in zip(ids, said.logprobs, strict=True)] if wanted else None
+            logprobs = (
+                [logprob[token].logprob for token, logprob in zip(ids, said.logprobs, strict=True)] if wanted else None
+            )
             return Sampled(ids, logprobs)
 
         with SIBLINGS.join(json.dumps(address.to_json(), sort_keys=True)) as sibling:

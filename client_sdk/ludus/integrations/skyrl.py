@@ -163,5 +163,5 @@ def _refuse_unsupported(config: Any) -> None:
         "generator.inference_engine.enable_return_routed_experts=true": engine.enable_return_routed_experts,
         "generator.inference_engine.enable_return_sample_support_set=true": engine.enable_return_sample_support_set,
     }
-    if wrong := [name for name, found in settings.items() if found]:
+    if wrong := [name for name, setting in settings.items() if setting]:
         raise Unsupported(f"the Ludus generator cannot do {', '.join(wrong)}: leave it out")

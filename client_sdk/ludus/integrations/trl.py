@@ -140,7 +140,10 @@ def only_scored(reward_func: Callable[..., Any]) -> Callable[..., Any]:
     def masked(values: Sequence[float | None], given: dict[str, Any]) -> list[float | None]:
         environments = given.get("environments")
         outcomes = _values(given["completions"], environments, given.get("ludus_reward"))
-        foreign = [environments is not None and not isinstance(one, LudusEnvironment) for one in environments or values]
+        foreign = [
+            environments is not None and not isinstance(environment, LudusEnvironment)
+            for environment in environments or values
+        ]
         rows = zip(values, outcomes, foreign, strict=True)
         return [None if outcome is None and not other else value for value, outcome, other in rows]
 
@@ -163,7 +166,7 @@ def _values(
         raise Unsupported("this trainer gives no environments to reward functions; see max_completion_length")
     start_waiting()
     run_sync(_finish(completions, environments))
-    return [one._value() if isinstance(one, LudusEnvironment) else None for one in environments]
+    return [environment._value() if isinstance(environment, LudusEnvironment) else None for environment in environments]
 
 
 async def _finish(completions: Sequence[Any], environments: Sequence[Any]) -> None:

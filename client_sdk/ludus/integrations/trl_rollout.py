@@ -57,7 +57,7 @@ class LudusRollout:
         rollouts = [_Rollout(TaskAddress.from_json(prompt[0]["ludus"]), renderer, limits) for prompt in prompts]
         run_sync(_start(rollouts))
         known = True
-        while playing := [one for one in rollouts if one.outcome is None]:
+        while playing := [rollout for rollout in rollouts if rollout.outcome is None]:
             ids = [one.tape.prompt + one.tape.ids for one in playing]
             sampled, logprobs = trainer._generate_single_turn(ids, None, {}, num_generations=1)
             known = known and logprobs is not None
@@ -65,11 +65,11 @@ class LudusRollout:
         for one in rollouts:
             one.close(renderer.stop[0])
         return {
-            "prompt_ids": [one.tape.prompt for one in rollouts],
-            "completion_ids": [one.tape.ids for one in rollouts],
-            "logprobs": [one.tape.logprobs for one in rollouts] if known else None,
-            "env_mask": [one.tape.mask for one in rollouts],
-            "ludus_reward": [one.outcome.value if one.outcome else None for one in rollouts],
+            "prompt_ids": [rollout.tape.prompt for rollout in rollouts],
+            "completion_ids": [rollout.tape.ids for rollout in rollouts],
+            "logprobs": [rollout.tape.logprobs for rollout in rollouts] if known else None,
+            "env_mask": [rollout.tape.mask for rollout in rollouts],
+            "ludus_reward": [rollout.outcome.value if rollout.outcome else None for rollout in rollouts],
         }
 
 
@@ -142,8 +142,8 @@ class _Rollout:
 
 
 async def _start(rollouts: Sequence[_Rollout]) -> None:
-    started = await start_drivers([one.address for one in rollouts])
-    await asyncio.gather(*(one.begin(driver) for one, driver in zip(rollouts, started, strict=True)))
+    started = await start_drivers([rollout.address for rollout in rollouts])
+    await asyncio.gather(*(rollout.begin(driver) for rollout, driver in zip(rollouts, started, strict=True)))
 
 
 async def _take(

@@ -121,8 +121,8 @@ class Lock(BaseModel):
         """Yield the lines of a file of requirements with the digests of everything."""
         for package in self.packages:
             yield f"{package.requirement} --hash=sha256:{package.sha256}\n"
-        for one in self.dependencies or ():
-            yield f"{one.requirement} {' '.join(f'--hash=sha256:{each}' for each in one.hashes)}\n"
+        for dependency in self.dependencies or ():
+            yield f"{dependency.requirement} {' '.join(f'--hash=sha256:{digest}' for digest in dependency.hashes)}\n"
 
 
 class LockFileUnusable(UploadRefused):

@@ -94,7 +94,7 @@ async def resolve(
         )
     with tempfile.TemporaryDirectory(prefix="ludus-lock-") as folder:
         wanted, found = Path(folder) / "wanted.txt", Path(folder) / "locked.txt"
-        wanted.write_text("".join(f"{one.requirement}\n" for one in packages), encoding="utf-8")
+        wanted.write_text("".join(f"{package.requirement}\n" for package in packages), encoding="utf-8")
         if before is not None and before.dependencies and not upgrade:
             found.write_text("".join(before.requirements()), encoding="utf-8")
         command = [
@@ -157,7 +157,7 @@ def parse_compiled(text: str, packages: Sequence[LockedPackage]) -> Iterator[Loc
     from packaging.requirements import InvalidRequirement, Requirement
     from packaging.utils import canonicalize_name
 
-    roots = {one.distribution: one for one in packages}
+    roots = {package.distribution: package for package in packages}
     for line in text.replace("\\\n", " ").splitlines():
         head, *hashes = line.split(" --hash=")
         if not head.strip() or head.lstrip().startswith("#"):
@@ -166,7 +166,7 @@ def parse_compiled(text: str, packages: Sequence[LockedPackage]) -> Iterator[Loc
             one = Requirement(head.strip())
         except InvalidRequirement as error:
             raise InstallFailed(f"uv has resolved to what is no requirement: {head[:200]!r}: {error}") from None
-        name, digests = canonicalize_name(one.name), [each.strip().removeprefix("sha256:") for each in hashes]
+        name, digests = canonicalize_name(one.name), [digest.strip().removeprefix("sha256:") for digest in hashes]
         if (root := roots.get(name)) is not None:
             if (one.url or "").partition("#")[0] != root.url or digests != [root.sha256]:
                 raise InstallFailed(f"uv has resolved {name} to {head.strip()[:300]!r}, not to the verified wheel")
@@ -192,8 +192,8 @@ def check_names(
     Raises:
         AmbiguousName: one has.
     """
-    owners = sorted({one.id.partition("/")[0] for one in packages})
-    for name in dict.fromkeys(one.name for one in dependencies):
+    owners = sorted({package.id.partition("/")[0] for package in packages})
+    for name in dict.fromkeys(dependency.name for dependency in dependencies):
         if name in from_index or name in PLATFORM:
             continue
         owner = next((one for one in owners if name.startswith(f"{one}-")), None)

@@ -76,12 +76,12 @@ def _submission(cell: Cell, results: EvaluationResults, model: Model, version: V
     ends = {str(reason) for reason in EndReason}
     tasks = tuple(
         task.model_copy(update={"episodes": tuple(
-            one.model_copy(update={"end": _plain_end(one.end, ends)}) for one in task.episodes
+            episode.model_copy(update={"end": _plain_end(episode.end, ends)}) for episode in task.episodes
         )})
         for task in cell.tasks
     )  # fmt: skip
     means = [math.fsum(known) / len(known) for task in tasks
-             if (known := [one.reward for one in task.episodes if one.reward is not None])]  # fmt: skip
+             if (known := [episode.reward for episode in task.episodes if episode.reward is not None])]  # fmt: skip
     return Submission(
         sha256=version.sha256, environment=cell.environment, environment_version=cell.environment_version[:100],
         split=cell.split, samples=results.samples, success_at=cell.success_at,

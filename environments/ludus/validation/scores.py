@@ -231,9 +231,9 @@ async def floor_gap(target: ValidationTarget) -> AsyncIterator[Problem]:
         if values and target.share(fmean(values)) >= target.settings.margin:
             ranked = sorted(earned, key=lambda entry: -entry[0])
             yield error(
-                f"{description} earns {fmean(values):.3g} on average; the random baseline is {target.random_baseline:g}"
-                f" and the best reward is {target.top:g}: the verifier rewards doing nothing, "
-                "or the class should declare what guessing earns (`random_baseline = …`)",
+                f"{description} earns {fmean(values):.3g} on average; the random baseline is "
+                f"{target.random_baseline:g} and the best reward is {target.top:g}: the verifier rewards doing nothing"
+                ", or the class should declare what guessing earns (`random_baseline = …`)",
                 [evidence(play, f"earned {value:g}") for value, play in ranked if value > target.random_baseline],
             )
             return

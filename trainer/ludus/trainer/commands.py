@@ -130,17 +130,18 @@ def _train(
         os.environ.update(BRIEF_SPINS)  # torch reads them when it is loaded
     from ludus.trainer.quickstart import Demonstrations, prepare, serving
 
-    found = Demonstrations.read(tiny_from, mixed=mixed is not None) if tiny_from else None
-    remarks = [] if found is None or found.remark is None else [found.remark]
+    demonstrations = Demonstrations.read(tiny_from, mixed=mixed is not None) if tiny_from else None
+    remarks = [] if demonstrations is None or demonstrations.remark is None else [demonstrations.remark]
     with ExitStack() as stack:
         served = stack.enter_context(serving(*targets)) if targets else None
         tables = None if mixed is None else mix_tables(mixed, served)
         if serve is not None:
             overrides.insert(0, f"--environments.0.url={served}")
-        if found is None:
+        if demonstrations is None:
             config = read_config(file, overrides, tables)
         else:
-            config, found = prepare(found, file, overrides, tables), None  # many episodes take gigabytes
+            config = prepare(demonstrations, file, overrides, tables)
+            demonstrations = None  # many episodes take gigabytes
         if print_config:
             typer.echo(config_toml(config), nl=False)
             return

@@ -85,7 +85,7 @@ async def evaluate(
         harness=harness,
         frozen=frozen,
     )
-    environments = [known for known in source.evaluated if not (persistent and known.info.gradable)]
+    environments = [candidate for candidate in source.evaluated if not (persistent and candidate.info.gradable)]
     draws = [
         draw for environment in environments
         for draw in against_all(held_out(environment, chosen.split, chosen.tasks), source.opponents)
@@ -104,13 +104,15 @@ async def evaluate(
         raise RolloutError(no_value_message(groups))
     metrics: dict[str, float] = {}
     for environment in environments:
-        own = [group for group in groups if group.environment == environment.label]
-        if any(group.plan is not None for group in own):
-            figures = evaluation_metrics(whole_tasks(own), 1, chosen.threshold) | seated_metrics(own, environment.info)
+        own_groups = [group for group in groups if group.environment == environment.label]
+        if any(group.plan is not None for group in own_groups):
+            figures = evaluation_metrics(whole_tasks(own_groups), 1, chosen.threshold) | seated_metrics(
+                own_groups, environment.info
+            )
         else:
-            figures = evaluation_metrics(own, chosen.samples, chosen.threshold)
+            figures = evaluation_metrics(own_groups, chosen.samples, chosen.threshold)
             if environment.chain > 1:
-                figures |= chain_figures(own)
+                figures |= chain_figures(own_groups)
         prefix = f"evaluation/{environment.label}{'/persistent' if persistent else ''}"
         metrics |= {f"{prefix}/{name}": value for name, value in figures.items()}
     return Evaluation(metrics, () if persistent else groups)
@@ -119,7 +121,7 @@ async def evaluate(
 def held_out(environment: ConnectedEnvironment, split: str, count: int) -> list[GroupSpec]:
     """Return `count` random tasks of a split, or all tasks if it has fewer. The choice is the same every time. Where
     chains are played, return the first tasks of random chains with at least that many tasks together."""
-    size, chain = next(known.count for known in environment.info.splits if known.name == split), environment.chain
+    size, chain = next(row.count for row in environment.info.splits if row.name == split), environment.chain
     count, size = -(-count // chain), size and size // chain
     chosen = range(count) if size is None else sorted(random.Random(0).sample(range(size), min(count, size)))
     indices = [number * chain for number in chosen]
@@ -143,9 +145,11 @@ def evaluation_metrics(groups: Sequence[RolloutGroup], samples: int, threshold: 
     """
     rewards = [scored_rewards(group.rollouts) for group in groups]
     tries = [passes(group, threshold - SUCCESS_TOLERANCE) for group in groups]
-    figures: dict[str, list[float]] = {"mean": [math.fsum(own) / len(own) for own in rewards if own]}
+    figures: dict[str, list[float]] = {
+        "mean": [math.fsum(task_rewards) / len(task_rewards) for task_rewards in rewards if task_rewards]
+    }
     for k in (2**power for power in range(samples.bit_length())):
-        counts = [(len(own), sum(own)) for own in tries if len(own) >= k]
+        counts = [(len(task_tries), sum(task_tries)) for task_tries in tries if len(task_tries) >= k]
         figures[f"pass@{k}"] = [pass_at_k(tries, wins, k) for tries, wins in counts]
         figures[f"pass^{k}"] = [pass_hat_k(tries, wins, k) for tries, wins in counts]
     metrics = {"failed": float(sum(len(group.rollouts) - len(group.scored) for group in groups))}
@@ -159,7 +163,9 @@ def chain_figures(groups: Sequence[RolloutGroup]) -> dict[str, float]:
     metrics = _with_intervals(figures)
     if lengths := [chain[0].chain.length for group in groups for chain in group.chains if chain[0].chain is not None]:
         returns = [[return_of(chain) / lengths[0] for chain in group.chains] for group in groups]
-        of_a_task = _with_intervals({"return": [math.fsum(own) / len(own) for own in returns if own]})
+        of_a_task = _with_intervals(
+            {"return": [math.fsum(chain_returns) / len(chain_returns) for chain_returns in returns if chain_returns]}
+        )
         metrics |= {name: value * lengths[0] for name, value in of_a_task.items()}
     return metrics
 

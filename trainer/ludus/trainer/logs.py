@@ -117,9 +117,9 @@ class RunLog:
             TrainerError: as for `metrics`.
         """
         everything = [(group, index) for group in groups for index in range(len(group.rollouts))]
-        kept = min(self._config.logging.rollouts, len(everything))
-        for n in range(kept):
-            group, index = everything[(n * len(everything) // kept + step) % len(everything)]
+        count = min(self._config.logging.rollouts, len(everything))
+        for n in range(count):
+            group, index = everything[(n * len(everything) // count + step) % len(everything)]
             record = rollout_record(step, group, index, self._tokenizer)
             self._rollouts.write(record | {"held_out": True} if held_out else record)
 
@@ -196,11 +196,11 @@ class JsonLines:
 def _copy_until(source: Path, target: Path, step: int) -> None:
     """Copy the complete lines of steps up to `step`."""
     temporary = target.with_name(f"{target.name}.new")
-    with source.open("rb") as lines, temporary.open("wb") as kept:
+    with source.open("rb") as lines, temporary.open("wb") as copy:
         for line in lines:
             number = re.match(rb'\{"step": (\d+),', line)
             if number and int(number[1]) <= step and line.endswith(b"\n"):
-                kept.write(line)
+                copy.write(line)
     temporary.replace(target)
 
 
@@ -231,10 +231,10 @@ def rollout_record(step: int, group: RolloutGroup, index: int, tokenizer: Any) -
 
 
 def _sample_record(sample: Sample, tokenizer: Any) -> dict[str, Any]:
-    record: dict[str, Any] = asdict(sample) | {"mask": [int(own) for own in sample.mask]}
+    record: dict[str, Any] = asdict(sample) | {"mask": [int(sampled) for sampled in sample.mask]}
     if tokenizer is not None:
         runs = groupby(zip(sample.mask, sample.ids, strict=True), key=lambda pair: pair[0])
-        record["text"] = [[int(own), tokenizer.decode([token for _, token in pairs])] for own, pairs in runs]
+        record["text"] = [[int(sampled), tokenizer.decode([token for _, token in pairs])] for sampled, pairs in runs]
     return record
 
 
@@ -297,8 +297,8 @@ def _open_sinks(config: TrainConfig, name: str, resumed: int | None) -> list[Sin
     trackers: dict[str, Callable[..., Sink]] = {
         "tensorboard": _tensorboard, "wandb": _wandb, "mlflow": _mlflow, "trackio": _trackio
     }  # fmt: skip
-    wanted = {tracker: getattr(config.logging, tracker) for tracker in trackers}
-    return [trackers[tracker](config, place, name, resumed) for tracker, place in wanted.items() if place]
+    projects = {tracker: getattr(config.logging, tracker) for tracker in trackers}
+    return [trackers[tracker](config, project, name, resumed) for tracker, project in projects.items() if project]
 
 
 def _package(module: str, package: str) -> Any:
@@ -337,10 +337,10 @@ def _mlflow(config: TrainConfig, experiment: str, name: str, _: int | None) -> S
     """Open MLflow (https://mlflow.org/docs/latest/ml/tracking) at `MLFLOW_TRACKING_URI`."""
     mlflow = _package("mlflow", "mlflow")
     client = mlflow.MlflowClient()
-    known = client.get_experiment_by_name(experiment)
-    place = known.experiment_id if known else client.create_experiment(experiment)
-    runs = client.search_runs([place], f"attributes.run_name = '{name}'")
-    run = (runs[0] if runs else client.create_run(place, run_name=name)).info.run_id
+    found_experiment = client.get_experiment_by_name(experiment)
+    experiment_id = found_experiment.experiment_id if found_experiment else client.create_experiment(experiment)
+    runs = client.search_runs([experiment_id], f"attributes.run_name = '{name}'")
+    run = (runs[0] if runs else client.create_run(experiment_id, run_name=name)).info.run_id
     client.update_run(run, status="RUNNING")
     client.log_text(run, config_toml(config), "config.toml")
 

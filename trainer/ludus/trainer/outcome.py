@@ -63,10 +63,10 @@ class Progress:
             solved: whether all episodes earned the most there is.
         """
         self._record(metrics)
-        same = metrics.get("reward/std", 0.0) <= ROUNDING and metrics.get("loss/no_signal", 0.0) > 0
-        same = same and (not self.idle or math.isclose(*self.rewards[-2:], abs_tol=ROUNDING))
-        self.solved = self.solved + 1 if same and solved else 0
-        if not same or solved:
+        unchanged = metrics.get("reward/std", 0.0) <= ROUNDING and metrics.get("loss/no_signal", 0.0) > 0
+        unchanged = unchanged and (not self.idle or math.isclose(*self.rewards[-2:], abs_tol=ROUNDING))
+        self.solved = self.solved + 1 if unchanged and solved else 0
+        if not unchanged or solved:
             self.idle, self._learned = 0, True
             self._ends.clear()
             self._counts.clear()
@@ -137,8 +137,8 @@ class Progress:
         size = min(20, max(4, len(self.rewards) // 5))
         if len(self.rewards) < 2 * size:
             return None
-        before, last, noise = self._compared(size)
-        if last - before <= 2 * noise or (len(self.held_out) > 2 and self.held_out[-1] < self.held_out[-2]):
+        before, recent, noise = self._compared(size)
+        if recent - before <= 2 * noise or (len(self.held_out) > 2 and self.held_out[-1] < self.held_out[-2]):
             return None
         more = 2 * len(self.rewards)
         again = (
@@ -148,15 +148,15 @@ class Progress:
         )
         held_out = f", held-out {_arrow(self.held_out[-2:])}" if len(self.held_out) > 1 else ""
         return (
-            f"the rewards still rose when the run ended: {before:.3f} → {last:.3f} from one {size} steps to the next"
+            f"the rewards still rose when the run ended: {before:.3f} → {recent:.3f} from one {size} steps to the next"
             f"{held_out}. More steps would gain more: {again}"
         )
 
     def _compared(self, size: int) -> tuple[float, float, float]:
         """Return the means of the last steps and of as many before, and the standard error of their difference."""
-        before, last = self.rewards[-2 * size : -size], self.rewards[-size:]
-        noise = math.sqrt((statistics.pvariance(before) + statistics.pvariance(last)) / size)
-        return statistics.fmean(before), statistics.fmean(last), noise
+        before, recent = self.rewards[-2 * size : -size], self.rewards[-size:]
+        noise = math.sqrt((statistics.pvariance(before) + statistics.pvariance(recent)) / size)
+        return statistics.fmean(before), statistics.fmean(recent), noise
 
     def _record(self, metrics: Mapping[str, Any]) -> None:
         if isinstance(reward := metrics.get("reward/mean"), int | float):

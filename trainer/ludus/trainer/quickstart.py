@@ -73,38 +73,38 @@ class Demonstrations:
         for path in paths:
             everything += read_latest(path)
         named = ", ".join(map(str, paths))
-        scored = tuple(one for one in everything if one.value is not None and one.turns)
+        scored = tuple(trajectory for trajectory in everything if trajectory.value is not None and trajectory.turns)
         if not scored:
             raise ConfigError(
                 f"--tiny-from {named}: none of its {len(everything)} episodes has a reward and a turn of the policy; "
                 "record others with `ludus demos`"
             )
-        names = sorted({one.environment for one in scored})
+        names = sorted({trajectory.environment for trajectory in scored})
         if len(names) > 1 and not mixed:
             raise ConfigError(
                 f"--tiny-from {named} has episodes of {', '.join(names)}; keep those of one environment, or name a mix "
                 "of them with --mix"
             )
-        if max(one.value or 0.0 for one in scored) <= 0:
+        if max(trajectory.value or 0.0 for trajectory in scored) <= 0:
             raise ConfigError(
                 f"--tiny-from {named}: none of its {len(scored)} episodes earned more than 0. Demonstrations must "
                 "sometimes win, because GRPO learns only from differences: record some with the environment's oracle "
                 "or a better policy (`ludus demos`), or make the tasks easier"
             )
-        seen = imitation.Demonstrations()
-        for one in scored:
-            seen.add(one)
-        remark = seen.remark()
+        collected = imitation.Demonstrations()
+        for trajectory in scored:
+            collected.add(trajectory)
+        remark = collected.remark()
         return cls(tuple(paths), None if mixed else names[0], scored, remark and f"--tiny-from {named}: {remark}")
 
 
 def prepare(
-    found: Demonstrations, file: Path | None, overrides: Sequence[str], mixed: Mapping[str, Any] | None = None
+    demonstrations: Demonstrations, file: Path | None, overrides: Sequence[str], mixed: Mapping[str, Any] | None = None
 ) -> TrainConfig:
     """Make the tiny model in the run's folder (`tiny-model`), unless it is there, and return the run's configuration.
 
     Args:
-        found: the episodes to learn from.
+        demonstrations: the episodes to learn from.
         file: a configuration file to use instead of `PRESET`.
         overrides: `--section.key=value`; they win.
         mixed: the tables of a mix file, see `read_config`.
@@ -114,36 +114,37 @@ def prepare(
     """
     from ludus.trainer.learning.sft import render  # here, because the checks before it need no torch
 
-    path = ", ".join(map(str, found.paths))
-    own = [] if found.environment is None else [f"--environments.0.name={found.environment}"]
-    own += [] if file else [*PRESET, f"--output=runs/{found.paths[0].stem}"]
-    own += [] if file else [f"--sft.until={ENOUGH * max(one.value or 0.0 for one in found.episodes)}"]
-    own.append(f"--sft.demonstrations={json.dumps([str(one) for one in found.paths])}")
-    config = read_config(file, [*own, *overrides], mixed)
+    path = ", ".join(map(str, demonstrations.paths))
+    options = [] if demonstrations.environment is None else [f"--environments.0.name={demonstrations.environment}"]
+    options += [] if file else [*PRESET, f"--output=runs/{demonstrations.paths[0].stem}"]
+    best = max(episode.value or 0.0 for episode in demonstrations.episodes)
+    options += [] if file else [f"--sft.until={ENOUGH * best}"]
+    options.append(f"--sft.demonstrations={json.dumps([str(source) for source in demonstrations.paths])}")
+    config = read_config(file, [*options, *overrides], mixed)
     folder = config.output / "tiny-model"
     if not (folder / "config.json").exists():
-        make_model(folder, found.episodes, config.seed, config.model.tiny)
-    own.append(f"--model.path={folder}")
-    renderer, longest, whole = _renderer(folder), 0, 0
-    for one in found.episodes:  # many episodes take gigabytes as tokens, so they are not kept
-        if (sample := render(one, renderer)) is not None:
-            whole = max(whole, len(sample.ids))
+        make_model(folder, demonstrations.episodes, config.seed, config.model.tiny)
+    options.append(f"--model.path={folder}")
+    renderer, longest, longest_episode = _renderer(folder), 0, 0
+    for episode in demonstrations.episodes:  # many episodes take gigabytes as tokens, so they are not kept
+        if (sample := render(episode, renderer)) is not None:
+            longest_episode = max(longest_episode, len(sample.ids))
             longest = max(longest, *Counter(turn for turn in sample.turns if turn >= 0).values())
     if file is None:
         max_tokens = _round_up(longest * 3 // 2, 8)
-        turns = 2 * max(len(one.turns) for one in found.episodes) + 2
-        own += [f"--rollouts.max_tokens={max_tokens}", f"--rollouts.max_turns={turns}"]
-        own.append(f"--rollouts.context={min(4096, _round_up(2 * whole + max_tokens, 64))}")
-    config = read_config(file, [*own, *overrides], mixed)
+        turns = 2 * max(len(episode.turns) for episode in demonstrations.episodes) + 2
+        options += [f"--rollouts.max_tokens={max_tokens}", f"--rollouts.max_turns={turns}"]
+        options.append(f"--rollouts.context={min(4096, _round_up(2 * longest_episode + max_tokens, 64))}")
+    config = read_config(file, [*options, *overrides], mixed)
     if longest > config.rollouts.max_tokens:
         raise ConfigError(
             f"rollouts.max_tokens = {config.rollouts.max_tokens} does not fit a call: a turn in {path} takes "
             f"{longest} tokens of this model's tokenizer; set it to at least {longest}"
         )
-    if whole > config.rollouts.context:
+    if longest_episode > config.rollouts.context:
         raise ConfigError(
             f"rollouts.context = {config.rollouts.context} does not fit an episode: one in {path} takes "
-            f"{whole} tokens of this model's tokenizer; set it to at least {whole}"
+            f"{longest_episode} tokens of this model's tokenizer; set it to at least {longest_episode}"
         )
     return config
 
@@ -160,7 +161,7 @@ def make_model(folder: Path, episodes: Sequence[Trajectory], seed: int, size: Ti
     make_tiny_model(folder, seed=seed)
     renderer = _renderer(folder)
     plain = renderer.tokenizer
-    rendered = (sample for one in episodes if (sample := render(one, renderer)) is not None)
+    rendered = (sample for episode in episodes if (sample := render(episode, renderer)) is not None)
     marks = re.compile("|".join(map(re.escape, [*plain.all_special_tokens, "<tool_call>", "</tool_call>"])))
     games = itertools.islice(rendered, LEARNED_FROM)
     texts = [part for game in games for part in marks.split(plain.decode(game.ids))]

@@ -76,10 +76,10 @@ def write_report(folder: Path) -> Path:
 # ---- reading
 
 
-def _read_lines(path: Path, wanted: Container[int] | None = None) -> Iterator[dict[str, Any]]:
+def _read_lines(path: Path, steps: Container[int] | None = None) -> Iterator[dict[str, Any]]:
     """Yield the objects of a file, or only those of the wanted steps. Skip incomplete lines."""
     for step, line in _steps_and_lines(path):
-        if wanted is None or step in wanted:
+        if steps is None or step in steps:
             with suppress(ValueError):
                 yield json.loads(line)
 
@@ -89,8 +89,8 @@ def _steps_and_lines(path: Path) -> Iterator[tuple[int, bytes]]:
     if path.exists():
         with path.open("rb") as lines:
             for line in lines:
-                if (found := re.match(rb'\{"step": (\d+),', line)) and line.endswith(b"}\n"):
-                    yield int(found[1]), line
+                if (match := re.match(rb'\{"step": (\d+),', line)) and line.endswith(b"}\n"):
+                    yield int(match[1]), line
 
 
 def _by_name(records: Iterable[Mapping[str, Any]]) -> dict[str, list[tuple[float, float]]]:
@@ -102,9 +102,9 @@ def _by_name(records: Iterable[Mapping[str, Any]]) -> dict[str, list[tuple[float
             steps.setdefault(record["step"], {}).update(numbers)
     metrics: dict[str, list[tuple[float, float]]] = {}
     for step, values in sorted(steps.items()):
-        if (whole := values.get("time/step")) is not None:
+        if (step_seconds := values.get("time/step")) is not None:
             parts = sum(values.get(f"time/{part}", 0.0) for part in ("wait", "update", "sync"))
-            values["time/rest"] = max(0.0, whole - parts)
+            values["time/rest"] = max(0.0, step_seconds - parts)
         for name, value in values.items():
             metrics.setdefault(name, []).append((step, value))
     return metrics
@@ -117,7 +117,7 @@ def _title(folder: Path, config: str, metrics: Curves) -> str:
     """Return `MODEL on ENVIRONMENTS, ALGORITHM`, as the configuration names them."""
     try:
         values = tomllib.loads(config)
-        labels = [found[1] for name in metrics if (found := re.fullmatch(r"evaluation/([^/]+)/mean", name))]
+        labels = [match[1] for name in metrics if (match := re.fullmatch(r"evaluation/([^/]+)/mean", name))]
         names = [entry.get("label") or entry.get("name") for entry in values["environments"]]
         names = [name for name in names if name] or labels or [entry["url"] for entry in values["environments"]]
         loss, baseline = values["loss"]["kind"], values["advantages"]["baseline"]
@@ -134,9 +134,9 @@ def _facts(folder: Path, records: Sequence[Mapping[str, Any]], metrics: Curves) 
         yield time.strftime("%Y-%m-%d %H:%M", time.localtime(times[0]))
         yield f"{(times[-1] - times[0]) / 60:.1f} minutes"
     yield f"{max((record['step'] for record in records), default=0)} steps"
-    for name, what in (("throughput/trained_tokens", "tokens/s trained"), ("rollout/tokens", "tokens per episode")):
+    for name, label in (("throughput/trained_tokens", "tokens/s trained"), ("rollout/tokens", "tokens per episode")):
         if values := [value for _, value in metrics.get(name, ())]:
-            yield f"{number(sum(values) / len(values))} {what}"
+            yield f"{number(sum(values) / len(values))} {label}"
     if idle := sum(value == 1 for _, value in metrics.get("loss/zero_gradient", ())):
         yield f"gradient = 0 in {idle} of {len(metrics['loss/zero_gradient'])} steps"
 
@@ -157,17 +157,17 @@ def _notes(records: Iterable[Mapping[str, Any]]) -> str:
 
 def _headline(metrics: Curves) -> Iterator[str]:
     """Yield one card per evaluated environment, or one with the training reward if there was no evaluation."""
-    labels = [found[1] for name in metrics if (found := re.fullmatch(r"evaluation/(.+)/mean", name))]
+    labels = [match[1] for name in metrics if (match := re.fullmatch(r"evaluation/(.+)/mean", name))]
     for label in labels:
         rows = list(_measured(f"evaluation/{label}/", metrics))
         columns = ("", "first, with 95 % interval", "last")[: max((len(row) for row in rows), default=0)]
         table = page.table(columns, rows) if rows else ""
-        shown = _before_after(f"evaluation/{label}/mean", metrics)
-        yield f'<div class="card"><h3>{page.escape(label)}</h3>{shown}{table}</div>'
+        curve = _before_after(f"evaluation/{label}/mean", metrics)
+        yield f'<div class="card"><h3>{page.escape(label)}</h3>{curve}{table}</div>'
     if not labels and (rewards := metrics.get("reward/mean")):
         tenth = max(1, len(rewards) // 10)
-        first, last = ([value for _, value in part] for part in (rewards[:tenth], rewards[-tenth:]))
-        numbers = _arrow(sum(first) / tenth, sum(last) / tenth)
+        early, late = ([value for _, value in part] for part in (rewards[:tenth], rewards[-tenth:]))
+        numbers = _arrow(sum(early) / tenth, sum(late) / tenth)
         about = f"Mean training reward of the first and the last {tenth} steps. No held-out tasks were run."
         yield f'<div class="card"><h3>training reward</h3>{numbers}<p class="small soft">{about}</p></div>'
     elif not labels:
@@ -177,12 +177,12 @@ def _headline(metrics: Curves) -> Iterator[str]:
 def _before_after(name: str, metrics: Curves) -> str:
     points, intervals = metrics[name], _interval(name, metrics)
     if len(points) < 2:
-        when = f"Mean reward, measured once, at step {points[0][0]:.0f}."
-        return f'<p class="numbers">{number(points[0][1])}</p><p class="small soft">{when}</p>'
-    (first, before), (last, after) = points[0], points[-1]
-    text = f"Mean reward at step {first:.0f} and at step {last:.0f}."
-    if first in intervals and last in intervals:
-        (low, high), (new_low, new_high) = intervals[first], intervals[last]
+        caption = f"Mean reward, measured once, at step {points[0][0]:.0f}."
+        return f'<p class="numbers">{number(points[0][1])}</p><p class="small soft">{caption}</p>'
+    (first_step, before), (last_step, after) = points[0], points[-1]
+    text = f"Mean reward at step {first_step:.0f} and at step {last_step:.0f}."
+    if first_step in intervals and last_step in intervals:
+        (low, high), (new_low, new_high) = intervals[first_step], intervals[last_step]
         apart = new_low > high or new_high < low
         text += " The intervals do not overlap." if apart else " The intervals overlap: this may be chance."
     return f'{_arrow(before, after)}<p class="small soft">{text}</p>'
@@ -196,8 +196,8 @@ def _arrow(before: float, after: float) -> str:
 
 def _measured(prefix: str, metrics: Curves) -> Iterator[tuple[str, ...]]:
     """Yield the rows of an evaluation: each metric's first and last value. Metrics with equal values share a row."""
-    own = re.compile(re.escape(prefix) + "[^/]+")
-    names = sorted(name for name in metrics if own.fullmatch(name) and f"{name}_low" in metrics)
+    pattern = re.compile(re.escape(prefix) + "[^/]+")
+    names = sorted(name for name in metrics if pattern.fullmatch(name) and f"{name}_low" in metrics)
     merged: dict[tuple[str, ...], list[str]] = {}
     for name in sorted(names, key=lambda name: not name.endswith("/mean")):
         points, intervals = metrics[name], _interval(name, metrics)
@@ -212,9 +212,9 @@ def _measured(prefix: str, metrics: Curves) -> Iterator[tuple[str, ...]]:
 
 def _opponents(metrics: Curves) -> str:
     """Return the table of held-out matches: what was won, drawn and lost against each opponent, first and last."""
-    found = [match for name in metrics if (match := re.fullmatch(r"evaluation/(.+)/([^/]+)/won", name))]
+    matches = [match for name in metrics if (match := re.fullmatch(r"evaluation/(.+)/([^/]+)/won", name))]
     rows = []
-    for match in found:
+    for match in matches:
         prefix = f"evaluation/{match[1]}/{match[2]}/"
         steps = [step for step, _ in metrics[f"{prefix}won"]]
         for step in dict.fromkeys((steps[0], steps[-1])):
@@ -240,34 +240,34 @@ def _interval(name: str, metrics: Curves) -> dict[float, tuple[float, float]]:
 def _charts(metrics: Curves) -> str:
     """Return the charts of `FIRST`, and folded below them all others and the metrics that did not change."""
     drawn: list[str] = []
-    first = 0
-    left = {name: points for name, points in metrics.items() if not re.fullmatch(r"time/step|.+_(low|high)", name)}
-    for name in [name for name in left if name.startswith("reward/") and name != "reward/mean"]:
-        if left[name] == left.get("reward/mean"):  # as with a single environment
-            del left[name]
-    for place, figure in enumerate(FIGURES):
-        curves, bands = _matching(figure, left, metrics)
+    shown_first = 0
+    remaining = {name: points for name, points in metrics.items() if not re.fullmatch(r"time/step|.+_(low|high)", name)}
+    for name in [name for name in remaining if name.startswith("reward/") and name != "reward/mean"]:
+        if remaining[name] == remaining.get("reward/mean"):  # as with a single environment
+            del remaining[name]
+    for position, figure in enumerate(FIGURES):
+        curves, bands = _matching(figure, remaining, metrics)
         if curves:
             drawn.append(chart(figure.title, figure.about, curves, bands=bands, stacked=figure.stacked))
-            first += place < len(FIRST)
-    drawn += [chart(name, "", {name: points}) for name, points in left.items() if changes(points)]
-    constant = [(name, number(points[-1][1])) for name, points in left.items() if not changes(points)]
-    rest = f'<div class="grid">{"".join(drawn[first:])}</div>' if drawn[first:] else ""
+            shown_first += position < len(FIRST)
+    drawn += [chart(name, "", {name: points}) for name, points in remaining.items() if changes(points)]
+    constant = [(name, number(points[-1][1])) for name, points in remaining.items() if not changes(points)]
+    others_grid = f'<div class="grid">{"".join(drawn[shown_first:])}</div>' if drawn[shown_first:] else ""
     if constant:
-        rest += f'<div class="card">{page.table(("metric that did not change", "value"), constant)}</div>'
-    shown = f'<div class="grid wide">{"".join(drawn[:first])}</div>' if first else ""
-    return shown + (page.fold("all other metrics", rest, is_open=not first) if rest else "")
+        others_grid += f'<div class="card">{page.table(("metric that did not change", "value"), constant)}</div>'
+    first_grid = f'<div class="grid wide">{"".join(drawn[:shown_first])}</div>' if shown_first else ""
+    return first_grid + (page.fold("all other metrics", others_grid, is_open=not shown_first) if others_grid else "")
 
 
-def _matching(figure: Figure, left: dict[str, Points], metrics: Curves) -> tuple[Curves, Mapping[str, Curves]]:
-    """Take the curves of a chart from `left`, unless none of them changes; return them and their intervals."""
-    found = labels_of(figure, left)
-    if not any(changes(left[name]) for name in found):
+def _matching(figure: Figure, remaining: dict[str, Points], metrics: Curves) -> tuple[Curves, Mapping[str, Curves]]:
+    """Take the curves of a chart from `remaining`, unless none of them changes; return them and their intervals."""
+    names = labels_of(figure, remaining)
+    if not any(changes(remaining[name]) for name in names):
         return {}, {}
     curves: dict[str, Points] = {}
     bands: dict[str, Curves] = {}
-    for name, label in found.items():
-        curves[label] = left.pop(name)
+    for name, label in names.items():
+        curves[label] = remaining.pop(name)
         bands[label] = {side: metrics.get(f"{name}_{side}", ()) for side in ("low", "high")}
     return curves, bands
 
@@ -278,8 +278,8 @@ def _matching(figure: Figure, left: dict[str, Points], metrics: Curves) -> tuple
 def _episodes(path: Path) -> Iterator[str]:
     """Yield episodes of the first, the middle and the last step of which rollouts were recorded."""
     steps = sorted({step for step, _ in _steps_and_lines(path)})
-    wanted = {steps[at] for at in (-1, len(steps) // 2, 0)} if steps else set()
-    chosen = sorted(_read_lines(path, wanted), key=lambda record: (-record["step"], record.get("group", 0)))
+    chosen_steps = {steps[at] for at in (-1, len(steps) // 2, 0)} if steps else set()
+    chosen = sorted(_read_lines(path, chosen_steps), key=lambda record: (-record["step"], record.get("group", 0)))
     for record in chosen[:EPISODES]:
         with suppress(ValidationError):
             viewed = ViewedEpisode(
@@ -293,7 +293,7 @@ def _episodes(path: Path) -> Iterator[str]:
 
 def _tokens(sample: Mapping[str, Any]) -> str:
     """Return the sample as the engine saw it, with the text that the policy sampled marked."""
-    runs = [f"<mark>{page.escape(text[: page.SHOWN_TEXT])}</mark>" if own else page.escape(text[: page.SHOWN_TEXT])
-            for own, text in sample.get("text") or ()]  # fmt: skip
+    runs = [f"<mark>{page.escape(text[: page.SHOWN_TEXT])}</mark>" if sampled else page.escape(text[: page.SHOWN_TEXT])
+            for sampled, text in sample.get("text") or ()]  # fmt: skip
     title = f"as tokens: {len(sample['ids'])}, of which the marked {sum(sample['mask'])} are trained on"
     return page.fold(title, f'<pre class="raw">{"".join(runs)}</pre>') if runs else ""

@@ -196,8 +196,10 @@ def audit(hub: HubAddress = DEFAULT, token: HubToken = None, as_json: Json = Fal
     if as_json:
         print_json(found.model_dump(mode="json", by_alias=True))
         return
-    for one in found.events:
-        line = f"{one.at:%Y-%m-%d %H:%M}  {one.actor or 'operator'}  {one.action}  {one.subject}  {one.address}"
+    for event in found.events:
+        line = (
+            f"{event.at:%Y-%m-%d %H:%M}  {event.actor or 'operator'}  {event.action}  {event.subject}  {event.address}"
+        )
         console.print(shown(line.rstrip()), soft_wrap=True)
 
 

@@ -157,8 +157,8 @@ async def _locked(
 ) -> Lock:  # fmt: skip
     """Return a lock with more packages, and with everything that all of them need."""
     wanted = before.model_copy()
-    for one in packages:
-        wanted.put(one)
+    for package in packages:
+        wanted.put(package)
     if not dependencies:
         return Lock(packages=wanted.packages, from_index=wanted.from_index)
     async with connect(hub, token) as client:
@@ -171,8 +171,8 @@ async def _locked(
 
 
 def _report(done: str, lock: Lock) -> None:
-    for one in lock.packages:
-        console.print(shown(f"{done} {one.id} {one.version} (sha256 {one.sha256})"), soft_wrap=True)
+    for package in lock.packages:
+        console.print(shown(f"{done} {package.id} {package.version} (sha256 {package.sha256})"), soft_wrap=True)
     if lock.dependencies is not None:
         line = f"{done} {len(lock.dependencies)} dependencies from {lock.index}"
         console.print(shown(line), soft_wrap=True)

@@ -204,13 +204,13 @@ def _check_drawing(statement: ReceiptStatement, rows: Sequence[RunEpisode]) -> N
     if (opening.environment, opening.split) != (statement.environment, statement.split):
         raise ReceiptRefused("the commitment is about another environment or split")
     indices = draw_tasks(opening.secret, opening.count, statement.tasks)
-    if indices != [one.index for one in opening.tasks]:
+    if indices != [task.index for task in opening.tasks]:
         raise ReceiptRefused("the tasks are not those that follow from the secret: they were chosen")
     planned = {}
-    for one in opening.tasks:
-        for sample, seed in enumerate(one.seeds):
-            if seed is not None and seed != draw_seed(opening.secret, one.index, sample):
-                raise ReceiptRefused(f"the seed of task {one.index} does not follow from the secret: it was chosen")
-            planned[one.index, sample] = (one.task, seed)
+    for task in opening.tasks:
+        for sample, seed in enumerate(task.seeds):
+            if seed is not None and seed != draw_seed(opening.secret, task.index, sample):
+                raise ReceiptRefused(f"the seed of task {task.index} does not follow from the secret: it was chosen")
+            planned[task.index, sample] = (task.task, seed)
     if {(row.index, row.sample): (row.task, row.seed) for row in rows} != planned:
         raise ReceiptRefused("the rows are not those of the tasks and seeds that the hub committed to")

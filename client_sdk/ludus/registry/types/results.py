@@ -309,10 +309,10 @@ class Submission(WireModel):
         if len(self.tasks) * self.samples > SUBMISSION_EPISODES:
             raise ValueError(f"an upload holds at most {SUBMISSION_EPISODES} episodes")
         for task in self.tasks:
-            numbers = [one.sample for one in task.episodes]
+            numbers = [episode.sample for episode in task.episodes]
             if sorted(numbers) != list(range(self.samples)):
                 raise ValueError(f"the task {task.task[:80]!r} does not have each of its {self.samples} episodes once")
-        rewards = [one.reward for task in self.tasks for one in task.episodes if one.reward is not None]
+        rewards = [episode.reward for task in self.tasks for episode in task.episodes if episode.reward is not None]
         if len(rewards) != self.scored:
             raise ValueError(f"scored is {self.scored}, and {len(rewards)} episodes have a reward")
         for task in self.tasks:

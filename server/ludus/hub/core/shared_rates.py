@@ -76,10 +76,10 @@ class SharedCounts:
         self._sweep()
         with self._database.writing() as session:
             now = database_time(session)
-            for place, event in enumerate(events):
+            for index, event in enumerate(events):
                 left = event.seconds - now % event.seconds
                 if self._count(session, event, now) > event.most:
-                    raise TooMany(place, max(1.0, left))
+                    raise TooMany(index, max(1.0, left))
 
     def _count(self, session: Session, event: Event, now: float) -> int:
         """Add an event, and return how many there are in the window. The row stays locked until the commit."""

@@ -60,5 +60,5 @@ def _names_at(model: type[BaseModel], place: Sequence[int | str]) -> list[str]:
     for part in place:
         annotation = model.model_fields[str(part)].annotation
         types = (annotation, *get_args(annotation))
-        model = next(one for one in types if isinstance(one, type) and issubclass(one, BaseModel))
+        model = next(type_ for type_ in types if isinstance(type_, type) and issubclass(type_, BaseModel))
     return sorted(model.model_fields)

@@ -173,4 +173,4 @@ def _summaries(session: Session, ids: Sequence[int]) -> list[str]:
     """Return the summaries of packages, in the order of their ids here."""
     rows = session.execute(select(Package.id, Package.summary).where(Package.id.in_(ids)))
     found = {row.id: row.summary for row in rows}
-    return [found[one] for one in ids if one in found]
+    return [found[id_] for id_ in ids if id_ in found]

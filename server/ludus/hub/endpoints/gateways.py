@@ -117,7 +117,9 @@ class EndpointGateway(Gateway):
     @property
     def connected(self) -> set[str]:
         """The workers to which channels of clients are connected."""
-        return {name for one in self._connections for name, uplink in one.uplinks.items() if not uplink.closed}
+        return {
+            name for connection in self._connections for name, uplink in connection.uplinks.items() if not uplink.closed
+        }
 
     def settle(self, uplink: Uplink, delivery: Delivery) -> None:
         """End the connection to a process as that of its client ends, once that is known."""

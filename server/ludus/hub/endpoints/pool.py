@@ -264,7 +264,7 @@ class Endpoints:
         return not self._closed and _processes(running) < limits.running and _processes(own) < limits.running_of_owner
 
     def _stop_one(self, servers: list[ReleaseServer]) -> bool:
-        unused = [one for one in servers if one.unused and one.worker.up]
+        unused = [server for server in servers if server.unused and server.worker.up]
         if not unused:
             return False
         self._stop_soon(min(unused, key=lambda one: one.used_at))

@@ -231,7 +231,7 @@ class Accounts:
     def all(self) -> list[AccountInfo]:
         """Return all accounts by name."""
         with self._database.reading() as session:
-            return [_info(one) for one in session.scalars(select(Account).order_by(Account.name))]
+            return [_info(scalar) for scalar in session.scalars(select(Account).order_by(Account.name))]
 
     def info(self, name: str) -> AccountInfo:
         """Return an account.

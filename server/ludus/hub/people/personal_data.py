@@ -91,8 +91,8 @@ class PersonalData:
             ],
             "tokens": [one.model_dump(mode="json", by_alias=True) for one in self._tokens.all(account)],
             "audit": [
-                one.model_dump(mode="json", by_alias=True)
-                for one in Audit(self._database).events(name, EXPORTED_EVENTS)
+                event.model_dump(mode="json", by_alias=True)
+                for event in Audit(self._database).events(name, EXPORTED_EVENTS)
             ],
         }
         with self._database.reading() as session:
@@ -156,8 +156,12 @@ def _rights(session: Session, name: str) -> dict[str, Any]:
                 "id": f"{package.owner}/{package.name}",
                 "private": package.private,
                 "versions": [
-                    {"version": one.version, "sha256": one.sha256, "uploadedAt": aware(one.uploaded_at).isoformat()}
-                    for one in versions
+                    {
+                        "version": version.version,
+                        "sha256": version.sha256,
+                        "uploadedAt": aware(version.uploaded_at).isoformat(),
+                    }
+                    for version in versions
                 ],
             }
         )

@@ -310,7 +310,7 @@ def index_latest(session: Session, package: Package) -> None:
     manifest = Manifest.model_validate_json(latest.manifest)
     tools = dict.fromkeys(tool.name for entry in manifest.environments for tool in entry.tools)
     names = [entry.name for entry in manifest.environments]
-    body = " ".join([*names, *tools, *(one.description for one in manifest.environments)])
+    body = " ".join([*names, *tools, *(environment.description for environment in manifest.environments)])
     text = f"{body} {latest.card}"
     index_package(session, package.id, f"{package.owner} {package.name}", manifest.tags, manifest.description, text)
 

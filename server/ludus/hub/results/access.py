@@ -75,7 +75,12 @@ class Access:
         record = self.version(request, owner, name, run.version)
         if run.by != principal.name:
             raise Forbidden(f"the run {run.key} is of {run.by!r}, not of {principal.name!r}")
-        splits = [split for one in record.environments if one.name == run.environment for split in one.splits]
+        splits = [
+            split
+            for environment in record.environments
+            if environment.name == run.environment
+            for split in environment.splits
+        ]
         if any(split.name == run.split and split.type == "test" for split in splits):
             raise Conflict(f"{run.split!r} is a test split: trajectories would publish its tasks")
         if run.level != "reported":

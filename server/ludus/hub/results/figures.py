@@ -87,11 +87,11 @@ def added(many: Iterable[Sequence[TaskSums]]) -> list[TaskSums]:
     """Return the sums of several runs together."""
     found: dict[str, TaskSums] = {}
     for sums in many:
-        for one in sums:
-            before = found.get(one.task)
-            found[one.task] = one if before is None else TaskSums(
-                one.task, before.episodes + one.episodes, before.total + one.total, before.passes + one.passes,
-                before.ended + one.ended,
+        for sum_ in sums:
+            before = found.get(sum_.task)
+            found[sum_.task] = sum_ if before is None else TaskSums(
+                sum_.task, before.episodes + sum_.episodes, before.total + sum_.total, before.passes + sum_.passes,
+                before.ended + sum_.ended,
             )  # fmt: skip
     return list(found.values())
 
@@ -104,12 +104,12 @@ def statistics_of(sums: Sequence[TaskSums], samples: int, reward_range: Interval
         samples: the largest k of pass@k.
         reward_range: the declared range, to which intervals are clipped.
     """
-    mean = mean_estimate([one.total / one.episodes for one in sums], reward_range)
-    episodes = sum(one.episodes for one in sums)
-    success = share_estimate([one.passes / one.episodes for one in sums], episodes)
+    mean = mean_estimate([sum_.total / sum_.episodes for sum_ in sums], reward_range)
+    episodes = sum(sum_.episodes for sum_ in sums)
+    success = share_estimate([sum_.passes / sum_.episodes for sum_ in sums], episodes)
     assert mean is not None
     assert success is not None
-    counts = [(one.episodes, one.passes) for one in sums]
+    counts = [(sum_.episodes, sum_.passes) for sum_ in sums]
     ks = sorted({*(2**power for power in range(samples.bit_length())), samples})
     pass_at = {k: found for k in ks if (found := pass_estimates(counts, k)[0]) is not None}
     return Statistics(mean, success, pass_at, len(sums), episodes)
@@ -119,7 +119,7 @@ def run_figures(
     rows: Sequence[RunEpisode], sums: Sequence[TaskSums], declared: Declared, reward_range: Interval | None
 ) -> RunFigures:
     """Return the figures of an ended run."""
-    found = statistics_of(sums, max(one.episodes for one in sums), reward_range)
+    found = statistics_of(sums, max(sum_.episodes for sum_ in sums), reward_range)
     begun = [row for row in rows if row.attempts]
     given, taken = (
         sum_if_known(row.input_tokens for row in begun), sum_if_known(row.output_tokens for row in begun),
@@ -137,9 +137,9 @@ def difficulty(sums: Iterable[TaskSums]) -> tuple[int, ...]:
     Only episodes with a reward of their own count here, so an outage does not make a task look hard.
     """
     bins = [0] * BINS
-    for one in sums:
-        if one.ended:
-            bins[min(BINS - 1, one.passes * BINS // one.ended)] += 1
+    for sum_ in sums:
+        if sum_.ended:
+            bins[min(BINS - 1, sum_.passes * BINS // sum_.ended)] += 1
     return tuple(bins) if any(bins) else ()
 
 

@@ -85,8 +85,8 @@ def _take_off(session: Session, board: ResultBoard, owner: str, now: datetime) -
     of_gone = select(func.max(ResultRun.number)).where(ResultRun.board_id == board.id, ResultRun.principal == GONE)
     last = session.scalar(of_gone) or 0
     digests = {run.rollouts for run in runs if run.rollouts is not None}
-    for place, run in enumerate((run for run in runs if run.id not in open_runs), start=1):
-        run.principal, run.number, run.rollouts, run.receipt = GONE, last + place, None, None
+    for index, run in enumerate((run for run in runs if run.id not in open_runs), start=1):
+        run.principal, run.number, run.rollouts, run.receipt = GONE, last + index, None, None
     return digests
 
 

@@ -180,7 +180,7 @@ class PlayedRuns:
         client = self._clients.get(key) if self._is_open(run) else None
         if client is None:
             return OpenTickets(tickets=())
-        live = [one for one in client.episodes.values() if not one.is_done]
+        live = [episode for episode in client.episodes.values() if not episode.is_done]
         return OpenTickets(tickets=tuple(self._ticket(run, client, one, public) for one in live))
 
     async def end_episode(self, principal: Principal, key: str, place: int, params: EndEpisodeParams) -> EpisodeEnd:
@@ -231,7 +231,7 @@ class PlayedRuns:
         _log.warning("this process was away for too long; its open episodes are played again")
         clients, self._clients = list(self._clients.values()), {}
         await self._begin_lease()
-        await asyncio.gather(*(one.close() for one in clients), return_exceptions=True)
+        await asyncio.gather(*(client.close() for client in clients), return_exceptions=True)
 
     async def sweep(self) -> None:
         """Put back what was lost, write the ends of episodes, close those that take too long, and end overdue runs."""
@@ -260,7 +260,7 @@ class PlayedRuns:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         clients, self._clients = list(self._clients.values()), {}
-        await asyncio.gather(*(one.close() for one in clients), return_exceptions=True)
+        await asyncio.gather(*(client.close() for client in clients), return_exceptions=True)
         with contextlib.suppress(e.LudusError):  # without it, the lease ends by itself
             await _call(self._lease.end)
 
@@ -390,13 +390,13 @@ def _worst(run: RunInfo, end: EndReason) -> Outcome:
 
 def _rows(opening: Opening, samples: int) -> Sequence[RunEpisode]:
     """Return the rows of a run: the first episode of all tasks, then the second one, and so on."""
-    planned = [(one, sample) for sample in range(samples) for one in opening.tasks]
+    planned = [(task, sample) for sample in range(samples) for task in opening.tasks]
     return [
         RunEpisode(
-            place=place, task=one.task, index=one.index, sample=sample, seed=one.seeds[sample], reward=None, value=0.0,
+            place=index, task=one.task, index=one.index, sample=sample, seed=one.seeds[sample], reward=None, value=0.0,
             end=NOT_BEGUN, steps=None, attempts=0,
         )
-        for place, (one, sample) in enumerate(planned)
+        for index, (one, sample) in enumerate(planned)
     ]  # fmt: skip
 
 

@@ -79,8 +79,8 @@ def _check_version(record: VersionRecord, upload: Submission) -> EnvironmentEntr
         raise DigestMismatch(
             f"these results are about a wheel with sha256 {upload.sha256}, and that of {title} has {record.sha256}"
         )
-    names = [one.name for one in record.environments]
-    entry = next((one for one in record.environments if one.name == upload.environment), None)
+    names = [environment.name for environment in record.environments]
+    entry = next((environment for environment in record.environments if environment.name == upload.environment), None)
     if entry is None:
         near = did_you_mean(upload.environment, names)
         raise EnvironmentNotFound(f"{title} has no environment {upload.environment[:100]!r}{near}")
@@ -103,12 +103,12 @@ def _check_figures(upload: Submission, entry: EnvironmentEntry) -> None:
     low, high = bounds_of(entry.reward_range)
     means = []
     for task in upload.tasks:
-        rewards = [one.reward for one in task.episodes if one.reward is not None]
+        rewards = [episode.reward for episode in task.episodes if episode.reward is not None]
         for reward in rewards:
             if not is_possible(reward, entry.reward_range):
                 raise InvalidParams(f"the reward {reward:g} of the task {task.task[:80]!r} is not within "
                                     f"{low:g} and {high:g}, which the environment declares")  # fmt: skip
-        if any(len(one.end) > LONGEST_END for one in task.episodes):
+        if any(len(episode.end) > LONGEST_END for episode in task.episodes):
             raise InvalidParams(f"an end reason of the task {task.task[:80]!r} is longer than {LONGEST_END} characters")
         if rewards:
             means.append(math.fsum(rewards) / len(rewards))

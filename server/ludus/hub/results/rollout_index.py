@@ -78,7 +78,7 @@ class RolloutFile(BaseModel):
 
     def attempts(self) -> dict[str, int]:
         """Return the line of each attempt at a task: the last one, without forks."""
-        return {one.attempt: one.number for one in self.lines if one.attempt and not one.parent}
+        return {line.attempt: line.number for line in self.lines if line.attempt and not line.parent}
 
 
 def attempt_of(task: str, sample: int) -> str:

@@ -115,9 +115,9 @@ class ResultRoutes:
         def boards(request: Request, owner: str, name: str, version: str) -> BoardList:
             record = access.version(request, owner, name, version)
             keys = tuple(
-                BoardKey(package=one.package, version=one.version, environment=one.environment, split=one.split,
-                         level=one.level)
-                for one in store.boards(record.id, record.version)
+                BoardKey(package=board.package, version=board.version, environment=board.environment, split=board.split,
+                         level=board.level)
+                for board in store.boards(record.id, record.version)
             )  # fmt: skip
             return BoardList(id=record.id, version=record.version, boards=keys)
 

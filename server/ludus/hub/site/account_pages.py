@@ -223,7 +223,7 @@ class AccountPages:
             request, "account.html", visitor=visitor, status=status, problem=problem, this=this, sessions=sessions,
             account=self._people.accounts.info(name), identities=self._people.identities.all(account),
             has_password=self._people.accounts.has_password(account), openid=openid and openid.settings,
-            is_confirmed=any(one.digest == this and one.is_confirmed for one in sessions),
+            is_confirmed=any(session.digest == this and session.is_confirmed for session in sessions),
         )  # fmt: skip
 
     def _tokens(

@@ -110,8 +110,13 @@ def environment_results(store: ResultStore, package: str, version: str) -> list[
     found = store.boards(package, version, SHOWN_BOARDS, SHOWN_ROWS)
     boards = [one for one in found if one.rows or one.open_runs]
     return [
-        {"board": one, "address": board_address(one), "rates": rate_chart(one), "difficulty": difficulty_chart(one)}
-        for one in boards
+        {
+            "board": board,
+            "address": board_address(board),
+            "rates": rate_chart(board),
+            "difficulty": difficulty_chart(board),
+        }
+        for board in boards
     ]
 
 

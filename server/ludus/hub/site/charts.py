@@ -41,8 +41,8 @@ def bar_chart(title: str, bars: Sequence[Bar], low: float, high: float) -> Marku
         return round(LABEL + room * ((value - low) / (high - low) if high > low else 0.5), 1)
 
     parts = []
-    for place, bar in enumerate(bars):
-        y = place * LINE + 4
+    for index, bar in enumerate(bars):
+        y = index * LINE + 4
         parts.append(
             f'<text x="{LABEL - 8}" y="{y + 13}" text-anchor="end">{escape(_short(bar.label))}</text>'
             f'<rect class="track" x="{LABEL}" y="{y + 3}" width="{room}" height="12" rx="3"/>'
@@ -61,15 +61,15 @@ def histogram(title: str, counts: Sequence[int]) -> Markup:
     most, height = max(counts), 74
     wide = WIDTH / len(counts)
     parts = []
-    for place, count in enumerate(counts):
+    for index, count in enumerate(counts):
         tall = round(count / most * height, 1)
         parts.append(
-            f'<rect class="bar" x="{round(place * wide + 2, 1)}" y="{round(height + 14 - tall, 1)}" '
+            f'<rect class="bar" x="{round(index * wide + 2, 1)}" y="{round(height + 14 - tall, 1)}" '
             f'width="{round(wide - 4, 1)}" height="{tall}" rx="2"/>'
         )
         if count:
             parts.append(
-                f'<text x="{round((place + 0.5) * wide, 1)}" y="{round(height + 10 - tall, 1)}" '
+                f'<text x="{round((index + 0.5) * wide, 1)}" y="{round(height + 10 - tall, 1)}" '
                 f'text-anchor="middle">{count}</text>'
             )
     base = height + 15

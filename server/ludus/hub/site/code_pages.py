@@ -86,10 +86,10 @@ class CodePages:
         """Return what changed from one version to another: in the manifest, in the card, and which files."""
         two = self._compared(request)
         files, problem = self._changed_files(two)
-        sizes = [len(escape(one.path)) + len(one.query) + _ROW_BYTES for one in files]
+        sizes = [len(escape(file.path)) + len(file.query) + _ROW_BYTES for file in files]
         pages = in_pages(files, sizes, LIST_BYTES)
         number = _page(request, len(pages))
-        counts = {kind: sum(one.kind == kind for one in files) for kind in ("added", "removed", "changed")}
+        counts = {kind: sum(file.kind == kind for file in files) for kind in ("added", "removed", "changed")}
         return self._site.page(
             request, "difference.html", two=two, files=pages[number - 1], counts=counts, page=number,
             pages=len(pages), problem=problem, query=_query(**{"from": two.before.version}),
@@ -116,13 +116,13 @@ class CodePages:
         record = self._record(request)
         with self._contents(record) as contents:
             files = list(contents.files.values())
-        named = [(one, _query(path=one.path)) for one in files]
+        named = [(file, _query(path=file.path)) for file in files]
         sizes = [len(escape(one.path)) + len(query) + len(record.id) + _ROW_BYTES for one, query in named]
         pages = in_pages(named, sizes, TEXT_BYTES)
         number = _page(request, len(pages))
         return self._site.page(
             request, "files.html", record=record, files=pages[number - 1], count=len(files),
-            size=sum(one.size for one in files), page=number, pages=len(pages),
+            size=sum(file.size for file in files), page=number, pages=len(pages),
             download=self._site.hub.file_url(request, record.sha256, record.filename),
         )  # fmt: skip
 
@@ -166,7 +166,7 @@ class CodePages:
         versions = catalog.versions(owner, name)
         wanted = short_text(request, "from", 60) or previous(versions, record.version) or record.version
         before = catalog.version(owner, name, wanted)
-        names = [one.version for one in versions[:CHOICES]]
+        names = [version.version for version in versions[:CHOICES]]
         return Compared(record, before, names if before.version in names else [*names, before.version])
 
     def _changed_files(self, two: Compared) -> tuple[list[FileChange], str]:

@@ -104,7 +104,7 @@ def pages(shown: list[ShownTurn], most: int = PAGE_BYTES) -> list[list[ShownTurn
 
 def find_page(all_pages: list[list[ShownTurn]], turn: int) -> int:
     """Return the number of the page, from 1, that has a turn; the first one if there is no such turn."""
-    return next((at for at, one in enumerate(all_pages, 1) if any(t.number == turn for t in one)), 1)
+    return next((index for index, all_page in enumerate(all_pages, 1) if any(t.number == turn for t in all_page)), 1)
 
 
 def image(trajectory: Trajectory, number: int) -> tuple[bytes, str]:
@@ -113,8 +113,8 @@ def image(trajectory: Trajectory, number: int) -> tuple[bytes, str]:
     Raises:
         NotFound: there is none, or it is not part of the file.
     """
-    for place, address in enumerate(_images(trajectory)):
-        if place == number:
+    for index, address in enumerate(_images(trajectory)):
+        if index == number:
             match = _DATA.fullmatch(address) if len(address) <= LARGEST_IMAGE else None
             try:
                 if match is not None:

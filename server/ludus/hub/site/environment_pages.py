@@ -80,7 +80,9 @@ class EnvironmentPages:
         owner, name = request.path_params["owner"], request.path_params["name"]
         record = self._site.catalog(request).version(owner, name, request.path_params["version"])
         wanted = short_text(request, "environment", 100)
-        entry = next((one for one in record.environments if one.name == wanted or not wanted), None)
+        entry = next(
+            (environment for environment in record.environments if environment.name == wanted or not wanted), None
+        )
         if entry is None:
             raise NotFound("this version has no such environment")
         runs = self._site.play_address(request, owner, name, record.version) is not None
@@ -88,7 +90,7 @@ class EnvironmentPages:
         place = place_of(entry, url)
         return self._site.page(
             request, "trainers.html", record=record, place=place, recipes=recipes(place), runs=runs,
-            source=entry.source, names=[one.name for one in record.environments[:100]],
+            source=entry.source, names=[environment.name for environment in record.environments[:100]],
         )  # fmt: skip
 
     def card(self, request: Request) -> Response:
@@ -150,7 +152,7 @@ def _reports(record: VersionRecord) -> Iterator[dict[str, Any]]:
             if not isinstance(check, dict):
                 continue
             findings = check.get("findings")
-            texts = [str(one) for one in findings] if isinstance(findings, list) else []
+            texts = [str(finding) for finding in findings] if isinstance(findings, list) else []
             row = [_short(str(check.get("kind", "")), 60), _short(str(check.get("status", "")), 20),
                    _short(" ".join(texts) or str(check.get("detail") or ""), 300)]  # fmt: skip
             left -= sum(map(len, row)) + 60

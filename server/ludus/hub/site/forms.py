@@ -177,7 +177,7 @@ def _resolved(schema: Any, root: Mapping[str, Any]) -> tuple[dict[str, Any], boo
             found = definitions.get(target.removeprefix("#/$defs/")) if isinstance(definitions, dict) else None
             inner = found if isinstance(found, dict) else {}
         elif isinstance(options, list) and options:
-            others = [one for one in options if one != {"type": "null"}]
+            others = [option for option in options if option != {"type": "null"}]
             is_nullable = is_nullable or ("allOf" not in facts and len(others) < len(options))
             if len(others) != 1 or not isinstance(others[0], dict):
                 break

@@ -219,7 +219,7 @@ def _edits(old: Sequence[str], new: Sequence[str], common: Sequence[tuple[int, i
 
 
 def _rows(edits: Sequence[_Edit], old: _Pieces, new: _Pieces) -> Iterator[Row]:
-    changed = [place for place, edit in enumerate(edits) if edit.kind != "same"]
+    changed = [index for index, edit in enumerate(edits) if edit.kind != "same"]
     shown = sorted({near for place in changed for near in range(place - CONTEXT, place + CONTEXT + 1)})
     before = -2
     for place in shown:

@@ -185,7 +185,7 @@ def _add_play_and_rollouts(app: FastAPI, site: Site, results: ResultParts) -> No
         Route(f"{one}/demonstration", play.here(play.demonstration)),
         Route(f"{one}/keep", play.here(play.keep), methods=["POST"]),
     ]
-    before = next(place for place, route in enumerate(app.router.routes) if getattr(route, "path", "") == PACKAGE)
+    before = next(index for index, route in enumerate(app.router.routes) if getattr(route, "path", "") == PACKAGE)
     app.router.routes[before:before] = routes
 
     async def take_over() -> None:
@@ -200,7 +200,7 @@ def _add_results(app: FastAPI, site: Site, results: ResultParts) -> None:
     """Add the pages of boards and runs."""
     boards = BoardPages(site, results.store, results.rollouts)
     app.router.routes.append(Route(f"{PACKAGE}/versions/{{version}}/board", boards.board))
-    before = next(place for place, route in enumerate(app.router.routes) if getattr(route, "path", "") == PACKAGE)
+    before = next(index for index, route in enumerate(app.router.routes) if getattr(route, "path", "") == PACKAGE)
     app.router.routes[before:before] = [
         Route("/runs/{run}", boards.run),
         Route("/results/log", boards.log),

@@ -65,7 +65,7 @@ class PlayPages:
         visitor, fields = await self._site.form(request)
         record, url = await run_in_threadpool(self._target, request, visitor, str(fields.get("version", ""))[:60])
         name, _, split = str(fields.get("what", "")).rpartition("/")
-        entry = next((one for one in record.environments if one.name == name), None)
+        entry = next((environment for environment in record.environments if environment.name == name), None)
         if entry is None or split not in {one.name for one in entry.splits}:
             raise InvalidParams("choose an environment and a split of this version")
         index = _index(str(fields.get("index", "")), entry, split)
@@ -203,7 +203,7 @@ def _choose_tools(conversation: Conversation, wanted: str) -> tuple[list[ToolSpe
 
 
 def _tool(conversation: Conversation, name: str) -> ToolSpec:
-    found = next((one for one in conversation.tools if one.name == name), None)
+    found = next((tool for tool in conversation.tools if tool.name == name), None)
     if found is None:
         raise InvalidParams("the episode has no such tool")
     return found
@@ -224,9 +224,9 @@ def _record(play: Play) -> Trajectory:
 
 def _turns(conversation: Conversation) -> Iterator[TurnRecord]:
     """Yield the turns so far; a person makes one call in each."""
-    for place, item in enumerate(conversation.items, 1):
+    for index, item in enumerate(conversation.items, 1):
         if isinstance(item, OutputItem):
-            yield TurnRecord(items=place, policy_seconds=0.0, environment_seconds=0.0)
+            yield TurnRecord(items=index, policy_seconds=0.0, environment_seconds=0.0)
 
 
 def _ended(play: Play) -> Trajectory:

@@ -239,12 +239,12 @@ class Plays:
     async def close(self) -> None:
         """Stop all plays."""
         plays, self._plays = list(self._plays.values()), {}
-        await asyncio.gather(*(one.close() for one in plays))
+        await asyncio.gather(*(play.close() for play in plays))
 
     def _forget(self) -> None:
         """Remove plays that ended long ago, and the oldest ended ones if there are many."""
         now = self.clock()
-        ended = sorted((one.ended, one.id) for one in self._plays.values() if one.ended is not None)
-        for place, (moment, play_id) in enumerate(ended):
-            if now - moment > self.limits.kept_seconds or len(ended) - place > self.limits.plays:
+        ended = sorted((play.ended, play.id) for play in self._plays.values() if play.ended is not None)
+        for index, (moment, play_id) in enumerate(ended):
+            if now - moment > self.limits.kept_seconds or len(ended) - index > self.limits.plays:
                 del self._plays[play_id]

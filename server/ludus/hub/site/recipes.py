@@ -67,8 +67,8 @@ class Place(NamedTuple):
 
 def place_of(entry: EnvironmentEntry, url: str) -> Place:
     """Return where the tasks of an environment are. Test splits are for the publisher, so evaluations use none."""
-    train = next((one.name for one in entry.splits if one.type == "train"), "train")
-    kept = next((one.name for one in entry.splits if one.type == "validation"), train)
+    train = next((split.name for split in entry.splits if split.type == "train"), "train")
+    kept = next((split.name for split in entry.splits if split.type == "validation"), train)
     return Place(url, entry.name, train, kept)
 
 

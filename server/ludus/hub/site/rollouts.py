@@ -96,7 +96,7 @@ class Rollouts:
         )  # fmt: skip
         data.seek(0)
         pieces = iter(lambda: data.read(PART_BYTES), b"")
-        parts = [KeptPart(file_id=new, number=number, data=zlib.compress(one)) for number, one in enumerate(pieces)]
+        parts = [KeptPart(file_id=new, number=number, data=zlib.compress(piece)) for number, piece in enumerate(pieces)]
         with self._database.writing() as session:
             self._database.lock_name(session, KEEPING_LOCK, owner)
             _check_room(session, owner)
@@ -154,11 +154,11 @@ class Rollouts:
     def export(self, owner: str) -> list[dict[str, Any]]:
         """Return what is kept of an owner, as JSON: each file with its lines."""
         found = []
-        for one in self.files(owner):
+        for file in self.files(owner):
             with suppress(NotFound):  # removed meanwhile
-                content = b"".join(self.content(self.file(owner, one.id)))
-                kept_at = one.kept_at.timestamp()
-                found.append({"name": one.name, "keptAt": kept_at, "lines": content.decode("utf-8", "replace")})
+                content = b"".join(self.content(self.file(owner, file.id)))
+                kept_at = file.kept_at.timestamp()
+                found.append({"name": file.name, "keptAt": kept_at, "lines": content.decode("utf-8", "replace")})
         return found
 
     def delete(self, owner: str) -> None:

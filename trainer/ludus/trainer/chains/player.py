@@ -138,11 +138,11 @@ async def play_chain(
         return (unplayed_chain(draw, sample, began, error, attempt),)
     try:
         for position in range(draw.chain):
-            one = await play(draw.at(position), world, end.part())
-            if played and end.over and one.status is RolloutStatus.TRUNCATED and not one.samples:
+            rollout = await play(draw.at(position), world, end.part())
+            if played and end.over and rollout.status is RolloutStatus.TRUNCATED and not rollout.samples:
                 break  # the time was up before the policy had a turn: its siblings are not compared with that
-            played.append(replace(one, chain=ChainPlace(sample, position, draw.chain)))
-            if one.status is RolloutStatus.FAILED or end.over:
+            played.append(replace(rollout, chain=ChainPlace(sample, position, draw.chain)))
+            if rollout.status is RolloutStatus.FAILED or end.over:
                 break
     finally:
         assert draw.environment.keeper is not None
@@ -158,10 +158,10 @@ def unplayed_chain(draw: GroupSpec, sample: int, began: float, error: e.LudusErr
 
 def _whole(played: Sequence[Rollout]) -> tuple[Rollout, ...]:
     """Return the rollouts of a chain; all of them failed if its last one has."""
-    *earlier, last = played
-    if last.status is not RolloutStatus.FAILED:
+    *earlier, final = played
+    if final.status is not RolloutStatus.FAILED:
         return tuple(played)
-    failure = last.trajectory.failure
+    failure = final.trajectory.failure
     reason = failure.message if failure is not None else "it has no reward"
     problem = f"task {len(played)} of the chain failed: {reason}"
-    return (*[broken(one, "ChainBroken", problem) for one in earlier], last)
+    return (*[broken(rollout, "ChainBroken", problem) for rollout in earlier], final)

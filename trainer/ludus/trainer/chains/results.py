@@ -25,7 +25,7 @@ def passes(group: RolloutGroup, least: float) -> list[bool]:
     if not any(rollout.chain for rollout in group.rollouts):
         return [rollout.reward >= least for rollout in group.rollouts if rollout.reward is not None]
     return [
-        len(chain) == chain[0].chain.length and all((one.reward or 0.0) >= least for one in chain)
+        len(chain) == chain[0].chain.length and all((rollout.reward or 0.0) >= least for rollout in chain)
         for chain in group.chains
         if chain[0].chain is not None
     ]
@@ -33,15 +33,15 @@ def passes(group: RolloutGroup, least: float) -> list[bool]:
 
 def by_position(groups: Sequence[RolloutGroup]) -> dict[int, list[float]]:
     """Return for each task of a chain, by its number from 0, the mean reward in each group that has one."""
-    found: dict[int, list[float]] = defaultdict(list)
+    means: dict[int, list[float]] = defaultdict(list)
     for group in groups:
-        own: dict[int, list[float]] = defaultdict(list)
+        rewards_at: dict[int, list[float]] = defaultdict(list)
         for rollout in group.scored:
             if rollout.chain is not None and rollout.reward is not None:
-                own[rollout.chain.position].append(rollout.reward)
-        for position, rewards in own.items():
-            found[position].append(math.fsum(rewards) / len(rewards))
-    return dict(sorted(found.items()))
+                rewards_at[rollout.chain.position].append(rollout.reward)
+        for position, rewards in rewards_at.items():
+            means[position].append(math.fsum(rewards) / len(rewards))
+    return dict(sorted(means.items()))
 
 
 def chain_metrics(
@@ -53,21 +53,21 @@ def chain_metrics(
     1), `cut` the share of chains that were ended because others waited for them, `replayed` the number of chains that
     broke and were played again or given up.
     """
-    found: dict[str, float] = {}
+    metrics: dict[str, float] = {}
     for label in [environment.label for environment in source.environments if environment.chain > 1]:
-        own = [group for group in (*groups, *dropped) if group.environment == label]
-        chains = [chain for group in own for chain in group.chains]
-        if not own:
+        label_groups = [group for group in (*groups, *dropped) if group.environment == label]
+        chains = [chain for group in label_groups for chain in group.chains]
+        if not label_groups:
             continue
-        found[f"chains/{label}/replayed"] = float(sum(map(_broken, own)))
+        metrics[f"chains/{label}/replayed"] = float(sum(map(_broken, label_groups)))
         if not chains:
             continue
-        found[f"chains/{label}/return"] = math.fsum(map(return_of, chains)) / len(chains)
+        metrics[f"chains/{label}/return"] = math.fsum(map(return_of, chains)) / len(chains)
         cut = sum(chain[0].chain is not None and len(chain) < chain[0].chain.length for chain in chains)
-        found[f"chains/{label}/cut"] = cut / len(chains)
-        for position, means in by_position(own).items():
-            found[f"chains/{label}/task_{position + 1}"] = math.fsum(means) / len(means)
-    return found
+        metrics[f"chains/{label}/cut"] = cut / len(chains)
+        for position, means in by_position(label_groups).items():
+            metrics[f"chains/{label}/task_{position + 1}"] = math.fsum(means) / len(means)
+    return metrics
 
 
 def _broken(group: RolloutGroup) -> int:

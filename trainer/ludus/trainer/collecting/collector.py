@@ -83,6 +83,7 @@ class Collector:
 
     async def __aenter__(self) -> Self:
         self._task = asyncio.get_running_loop().create_task(self._run(), name="ludus-collector")
+        # A `batch` that waits must wake to raise the error of a task that failed.
         self._task.add_done_callback(lambda _: self._notify())
         return self
 
@@ -187,6 +188,7 @@ class Collector:
                     while self._window.room > 0:
                         number, draw = self._again.popleft() if self._again else (self._next, None)
                         self._next = max(self._next, number + 1)
+                        # Before the task runs: `state` may be asked at any await, and must list this group as pending.
                         self._draws[number] = draw
                         tasks.create_task(self._play(number, draw, self._window.start(number)))
                     await self._changed.wait()
@@ -207,6 +209,7 @@ class Collector:
         else:
             self._dropped.append(group)
             self._in_a_row.append(group)
+            # First, because it may raise: the group is then still pending, and runs again after a resume.
             self._judge(failures)
             self._source.report(group)
             del self._draws[number]

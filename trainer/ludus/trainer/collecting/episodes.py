@@ -100,8 +100,8 @@ class Player:
                 if origin is not None:
                     played.append(unplayed_chain(draw, sample, began, error))
                     continue
-                one = rollout_of(unplayed(draw, sample, began, error), (), 0, cut=False)
-                played += [one] if draw.plan is None else [replace(one, seat=seat) for seat in draw.plan.seats]
+                rollout = rollout_of(unplayed(draw, sample, began, error), (), 0, cut=False)
+                played += [rollout] if draw.plan is None else [replace(rollout, seat=seat) for seat in draw.plan.seats]
             else:
                 played += attempt.result()
         return tuple(played)
@@ -124,7 +124,7 @@ class Player:
                 else:
                     new = await self._match_player().play(draw, opponent, sample, attempt, end, last=last)
             played += new
-            if last or stragglers.over or all(one.status is not RolloutStatus.FAILED for one in new):
+            if last or stragglers.over or all(rollout.status is not RolloutStatus.FAILED for rollout in new):
                 break
             await asyncio.sleep(backoff.next())
         return played
@@ -163,7 +163,7 @@ class Player:
                 rollout = await play(start, policy, end, last=last, before_turn=branches.before_turn)
                 if rollout.status is RolloutStatus.FAILED:
                     end.now()  # values of its states are of no use
-            return replace(rollout, continuations={turn: tuple(many) for turn, many in branches.found.items()})
+            return replace(rollout, continuations={turn: tuple(rollouts) for turn, rollouts in branches.found.items()})
         finally:
             await policy.aclose()
 

@@ -57,8 +57,8 @@ class Checkpoints:
 
         def prepare() -> None:
             self.folder.mkdir(parents=True, exist_ok=True)
-            for left in (*self.folder.glob(".writing-*"), *self.folder.glob(".removed-*")):
-                shutil.rmtree(left)
+            for leftover in (*self.folder.glob(".writing-*"), *self.folder.glob(".removed-*")):
+                shutil.rmtree(leftover)
             aside.mkdir()
 
         def finish() -> None:
@@ -72,9 +72,9 @@ class Checkpoints:
             _sync_folder(aside)
             aside.rename(final)
             _sync_folder(self.folder)
-            whole = [path for path in self._paths() if _whole(path)]
+            complete = [path for path in self._paths() if _whole(path)]
             for path in self._paths():
-                if path not in whole[-self._keep :] and path != final:
+                if path not in complete[-self._keep :] and path != final:
                     _remove(path)
 
         if _on_first(lambda: _whole(final)):
@@ -85,8 +85,8 @@ class Checkpoints:
                 state_dict_saver.save(tensors, storage_writer=_Writer(aside, sync_files=True))
             _on_first(finish)
         except (CheckpointException, OSError) as error:
-            there = next(parent for parent in (self.folder, *self.folder.parents) if parent.exists())
-            need, free = _size(tensors) / 2**20, shutil.disk_usage(there).free / 2**20
+            existing = next(parent for parent in (self.folder, *self.folder.parents) if parent.exists())
+            need, free = _size(tensors) / 2**20, shutil.disk_usage(existing).free / 2**20
             _on_first(lambda: shutil.rmtree(aside, ignore_errors=True))
             raise CheckpointError(
                 f"the checkpoint of step {step} cannot be written to {self.folder}: {_cause(error)}. It needs about "

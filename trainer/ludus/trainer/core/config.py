@@ -434,7 +434,9 @@ class TrainConfig(Section):
         pool = self.self_play is not None and self.self_play.mode == "pool"
         if pool and self.engine.kind == "vllm" and self.engine.vllm.sync != "lora":
             raise ValueError('self_play.mode = "pool" with vLLM needs engine.vllm.sync = "lora"')
-        if self.mix.kind != "fixed" or any(one.curriculum or one.stages for one in self.environments):
+        if self.mix.kind != "fixed" or any(
+            environment.curriculum or environment.stages for environment in self.environments
+        ):
             raise ValueError(
                 "self_play excludes curriculum, stages and mixes that follow results: what a match earns depends on "
                 "the opponent and not only on the task"

@@ -88,7 +88,9 @@ class FrozenPolicies:
                     self._count += 1
                     entry.leases, entry.used = entry.leases + 1, self._count
                     return entry
-                idle = min((one for one in self._entries.items() if not one[1].leases), key=lambda one: one[1].used)
+                idle = min(
+                    (item for item in self._entries.items() if not item[1].leases), key=lambda item: item[1].used
+                )
                 del self._entries[idle[0]]
             await _close(idle[1])
 

@@ -207,15 +207,15 @@ def check_seats(config: SelfPlayConfig, info: EnvironmentInfo, where: str) -> No
         ConfigError: it does not.
     """
     seats, strengths = [seat.name for seat in info.seats], list(info.opponents)
-    for key, wanted, known in (
+    for key, configured, available in (
         ("seats", config.seats, seats),
         ("scripted", tuple(config.scripted), strengths),
         ("evaluate_scripted", config.evaluate_scripted or (), strengths),
     ):
-        if missing := [name for name in wanted if name not in known]:
-            what = "seat" if key == "seats" else "scripted opponent"
-            has = ", ".join(map(repr, known)) or "none"
-            raise ConfigError(f"{where} has no {what} {missing[0]!r} (`self_play.{key}`); it has {has}")
+        if missing := [name for name in configured if name not in available]:
+            role = "seat" if key == "seats" else "scripted opponent"
+            has = ", ".join(map(repr, available)) or "none"
+            raise ConfigError(f"{where} has no {role} {missing[0]!r} (`self_play.{key}`); it has {has}")
     if info.reward_range is None or info.reward_range[0] >= info.reward_range[1]:
         raise ConfigError(
             f"{where} does not declare a reward_range, from which self_play knows who has won; declare it in the class"

@@ -74,8 +74,8 @@ class Rollout:
     def environment_steps(self) -> int:
         """The number of steps and graded messages of its own; those that it shares with another rollout are its."""
         branch, steps = self.trajectory.branch, self.trajectory.steps
-        own = sum(step.step > (branch.step if branch else 0) for step in steps)
-        return own + (self.trajectory.grade is not None)
+        new_steps = sum(step.step > (branch.step if branch else 0) for step in steps)
+        return new_steps + (self.trajectory.grade is not None)
 
     @property
     def sampled(self) -> int:
@@ -85,7 +85,7 @@ class Rollout:
     @property
     def oldest_version(self) -> int:
         """The oldest version of the weights that sampled any of its tokens; -1 if no token was sampled."""
-        versions = [v for s in self.samples for v, own in zip(s.versions, s.mask, strict=True) if own]
+        versions = [v for s in self.samples for v, sampled in zip(s.versions, s.mask, strict=True) if sampled]
         return min(versions, default=-1)
 
 
@@ -113,14 +113,16 @@ class RolloutGroup:
         sets: dict[tuple[str, int], list[Rollout]] = {}
         for rollout in self.rollouts:
             sets.setdefault((rollout.seat, rollout.chain.position if rollout.chain else 0), []).append(rollout)
-        return [tuple(own) for _, own in sorted(sets.items(), key=lambda one: one[0][1])]
+        return [tuple(rollouts) for _, rollouts in sorted(sets.items(), key=lambda item: item[0][1])]
 
     @property
     def least_scored(self) -> int:
         """The number of scored rollouts: of the seat that has the fewest, or of a chain's first task. A chain that is
         scored has a scored first task."""
-        firsts = [own for own in self.comparable if own[0].chain is None or own[0].chain.position == 0]
-        return min((len(scored(own)) for own in firsts), default=0)
+        firsts = [
+            rollouts for rollouts in self.comparable if rollouts[0].chain is None or rollouts[0].chain.position == 0
+        ]
+        return min((len(scored(rollouts)) for rollouts in firsts), default=0)
 
     @property
     def chains(self) -> list[tuple[Rollout, ...]]:
@@ -129,7 +131,7 @@ class RolloutGroup:
         for rollout in self.scored:
             if rollout.chain is not None:
                 samples.setdefault(rollout.chain.sample, []).append(rollout)
-        return [tuple(own) for own in samples.values()]
+        return [tuple(rollouts) for rollouts in samples.values()]
 
     @property
     def scored(self) -> tuple[Rollout, ...]:
@@ -139,7 +141,12 @@ class RolloutGroup:
     @property
     def continuations(self) -> Iterator[Rollout]:
         """The continuations of all rollouts, failed ones included."""
-        return (one for rollout in self.rollouts for many in rollout.continuations.values() for one in many)
+        return (
+            continuation
+            for rollout in self.rollouts
+            for continuations in rollout.continuations.values()
+            for continuation in continuations
+        )
 
 
 @dataclass(frozen=True, slots=True)

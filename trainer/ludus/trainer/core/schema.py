@@ -31,11 +31,11 @@ def alternatives(node: Node) -> list[Node]:
 def field(path: Path) -> Node:
     """Return the schema of a key; {} if there is no such key."""
     for kind in kinds(path[:-1]) if path else ():
-        found = kind.get("properties", {}).get(path[-1]) or kind.get("additionalProperties")
-        if not found and path[-1].isdecimal():
-            found = kind.get("items") or (kind.get("prefixItems") or [{}])[0]
-        if found:
-            return dict(found)
+        child = kind.get("properties", {}).get(path[-1]) or kind.get("additionalProperties")
+        if not child and path[-1].isdecimal():
+            child = kind.get("items") or (kind.get("prefixItems") or [{}])[0]
+        if child:
+            return dict(child)
     return {} if path else root()
 
 
@@ -53,15 +53,15 @@ def description(node: Node) -> str:
 def describe_unknown(path: Path) -> str:
     """Return the message for a key that does not exist, with the key that was probably meant."""
     inside = "".join(f"{key}." for key in path[:-1])
-    known = [name for kind in kinds(path[:-1]) for name in kind.get("properties", ())]
+    names = [name for kind in kinds(path[:-1]) for name in kind.get("properties", ())]
     if any("items" in kind for kind in kinds(path[:-1])):
         return f"unknown key {inside}{path[-1]}; entries of {inside[:-1]} go by number, such as {inside}0"
-    near = [inside + name for name in difflib.get_close_matches(path[-1], known, n=1)]
+    near = [inside + name for name in difflib.get_close_matches(path[-1], names, n=1)]
     if not near:
-        everywhere = {place[-1]: ".".join(place) for place in reversed(list(_paths(())))}
+        everywhere = {location[-1]: ".".join(location) for location in reversed(list(_paths(())))}
         near = [everywhere[name] for name in difflib.get_close_matches(path[-1], everywhere, n=1, cutoff=0.75)]
-    others = f"there are: {', '.join(known)}" if known else f"{inside[:-1]} is no table"
-    return f"unknown key {inside}{path[-1]}; {f'did you mean {near[0]}?' if near else others}"
+    choices = f"there are: {', '.join(names)}" if names else f"{inside[:-1]} is no table"
+    return f"unknown key {inside}{path[-1]}; {f'did you mean {near[0]}?' if near else choices}"
 
 
 def _paths(path: Path) -> Iterator[Path]:

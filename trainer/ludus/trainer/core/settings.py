@@ -48,9 +48,9 @@ def read_config(
     """
     table = deepcopy(EXAMPLE) if path is None else _read_toml(Path(path))
     if mixed is not None:
-        if path is not None and (given := [key for key in ("environments", "mix") if key in table]):
+        if path is not None and (conflicting := [key for key in ("environments", "mix") if key in table]):
             raise ConfigError(
-                f"{path} has the table {given[0]}, and --mix takes the place of it; leave one of them out"
+                f"{path} has the table {conflicting[0]}, and --mix takes the place of it; leave one of them out"
             )
         table |= deepcopy(dict(mixed))
     sources = {_apply(table, override): override for override in overrides}
@@ -107,8 +107,8 @@ def _read_toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        others = {str(file) for file in path.parent.glob("*.toml") if file.name != "pyproject.toml"}
-        near = difflib.get_close_matches(str(path), others, n=1)
+        toml_files = {str(file) for file in path.parent.glob("*.toml") if file.name != "pyproject.toml"}
+        near = difflib.get_close_matches(str(path), toml_files, n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
         raise ConfigError(f"there is no configuration file {path}{hint}") from None
     except OSError as error:
@@ -128,9 +128,9 @@ def _apply(table: Any, override: str) -> schema.Path:
     if any("\ud800" <= char <= "\udfff" for char in override):
         raise ConfigError(f"{override!r} is not UTF-8 text")
     for depth, key in enumerate(path, start=1):
-        kinds, is_last = schema.kinds(path[:depth]), depth == len(path)
+        nodes, is_last = schema.kinds(path[:depth]), depth == len(path)
         at: Any = int(key) if isinstance(table, list) and key.isdecimal() else key
-        if not kinds:
+        if not nodes:
             raise ConfigError(f"{override}: {schema.describe_unknown(path[:depth])}")
         if isinstance(table, list) and at <= len(table):
             table += [None] * (at == len(table))
@@ -139,15 +139,15 @@ def _apply(table: Any, override: str) -> schema.Path:
         else:
             raise ConfigError(f"{override}: {'.'.join(path[: depth - 1])} = {table!r} has no place for {key}")
         if is_last or table[at] is None:
-            empty: Any = [] if any("items" in kind for kind in kinds) else {}
-            table[at] = _value(text, kinds) if is_last else empty
+            empty: Any = [] if any("items" in kind for kind in nodes) else {}
+            table[at] = _value(text, nodes) if is_last else empty
         table = table[at]
     return path
 
 
-def _value(text: str, kinds: Sequence[schema.Node]) -> Any:
+def _value(text: str, nodes: Sequence[schema.Node]) -> Any:
     """Return the value of the text after `=` for such a key: TOML, or the text itself; None for `none`."""
-    types = {kind.get("type") for kind in kinds}
+    types = {kind.get("type") for kind in nodes}
     try:
         value = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
@@ -157,22 +157,22 @@ def _value(text: str, kinds: Sequence[schema.Node]) -> Any:
 
 def _explain(detail: ErrorDetails, sources: dict[schema.Path, str], file: str) -> str:
     path = tuple(str(part) for part in detail["loc"])
-    name, given, kind = ".".join(path), detail["input"], detail["type"]
+    name, value, kind = ".".join(path), detail["input"], detail["type"]
     source = next((text for key, text in reversed(sources.items()) if path[: len(key)] == key), file)
     if kind == "extra_forbidden":
         return f"{source}: {schema.describe_unknown(path)}"
     if kind == "missing":
         return f"{source}: {name} is missing: {schema.description(schema.field(path))}"
     if kind == "path_not_file":
-        return f"{source}: {name}: there is no file {given} (seen from {Path.cwd()})"
-    if kind == "tuple_type" and isinstance(given, dict):
+        return f"{source}: {name}: there is no file {value} (seen from {Path.cwd()})"
+    if kind == "tuple_type" and isinstance(value, dict):
         return f"{source}: {name} is a list of tables: write [[{name}]], not [{name}]"
-    what = detail["msg"].removeprefix("Value error, ").replace("Input should be", "must be").replace("Tuple", "List")
-    what = what.replace("must be an object", "must be a table").replace("a valid string", "text in quotes")
-    if what == "must be a table" and isinstance(given, str) and given.startswith("{"):
-        what += ", written as in TOML: {key = 1}"
-    shown = "" if isinstance(given, dict) else f" = {json.dumps(given, ensure_ascii=False)}"
-    return f"{source}: {name}{shown}: {what}"
+    message = detail["msg"].removeprefix("Value error, ").replace("Input should be", "must be").replace("Tuple", "List")
+    message = message.replace("must be an object", "must be a table").replace("a valid string", "text in quotes")
+    if message == "must be a table" and isinstance(value, str) and value.startswith("{"):
+        message += ", written as in TOML: {key = 1}"
+    assigned = "" if isinstance(value, dict) else f" = {json.dumps(value, ensure_ascii=False)}"
+    return f"{source}: {name}{assigned}: {message}"
 
 
 # ---- writing
@@ -189,30 +189,30 @@ def _table(
         yield off + (f"[[{name}]]" if listed else f"[{name}]")
     tables: list[tuple[str, schema.Node, bool]] = []
     for name, field in node["properties"].items():
-        kinds = schema.alternatives(field)
-        inner = [(kind, False) for kind in kinds]
-        inner += [(kind, True) for outer in kinds if "items" in outer for kind in schema.alternatives(outer["items"])]
-        below = [(name, kind, many) for kind, many in inner if "properties" in kind]
+        nodes = schema.alternatives(field)
+        inner = [(kind, False) for kind in nodes]
+        inner += [(kind, True) for outer in nodes if "items" in outer for kind in schema.alternatives(outer["items"])]
+        below = [(name, kind, listed_table) for kind, listed_table in inner if "properties" in kind]
         tables += below
         if not below:
-            choices = ", ".join(str(choice) for kind in kinds for choice in kind.get("enum", ()))
+            choices = ", ".join(str(choice) for kind in nodes for choice in kind.get("enum", ()))
             text = schema.description(field) + (f" ({choices})" if choices else "")
             yield ""
             yield from textwrap.wrap(text, 110, initial_indent="# ", subsequent_indent="# ", break_on_hyphens=False)
             yield _line(name, field, values)
-    for name, kind, many in tables:
-        held = None if values is None else values[name]
-        for one in (held or [None]) if many else [held]:
-            yield from _table(kind, one, (*path, name), listed=many)
+    for name, kind, listed_table in tables:
+        table_values = None if values is None else values[name]
+        for entry in (table_values or [None]) if listed_table else [table_values]:
+            yield from _table(kind, entry, (*path, name), listed=listed_table)
 
 
 def _line(name: str, field: schema.Node, values: dict[str, Any] | None) -> str:
     default = field.get("default")
-    held = default if values is None else values[name]
-    off = "#" if values is None or held is None else ""
-    changed = values is not None and "default" in field and held != default
-    note = f"  # default: {'not set' if default is None else _toml(default)}" if changed and held is not None else ""
-    return f"{off}{name} ={'' if held is None else f' {_toml(held)}'}{note}"
+    value = default if values is None else values[name]
+    off = "#" if values is None or value is None else ""
+    changed = values is not None and "default" in field and value != default
+    note = f"  # default: {'not set' if default is None else _toml(default)}" if changed and value is not None else ""
+    return f"{off}{name} ={'' if value is None else f' {_toml(value)}'}{note}"
 
 
 def _toml(value: Any) -> str:

@@ -65,8 +65,8 @@ def stop_requests() -> Iterator[StopRequest]:
     launched = "TORCHELASTIC_RUN_ID" in os.environ
 
     def stop(number: signal.Signals) -> None:
-        for one in () if launched else SIGNALS:
-            loop.remove_signal_handler(one)
+        for handled in () if launched else SIGNALS:
+            loop.remove_signal_handler(handled)
         request.make(number)
 
     for number in SIGNALS:

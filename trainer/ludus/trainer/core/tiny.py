@@ -165,7 +165,7 @@ def make_tokenizer(texts: Iterable[str], vocabulary: int) -> PreTrainedTokenizer
     tokenizer.train_from_iterator([*corpus, *_FRAMES * 4] if corpus else [], trainer)
     # Not `special`, so that skip_special_tokens keeps the marks of a call in decoded text.
     tokenizer.add_special_tokens([PADDING, TURN, TURN_END])
-    tokenizer.add_tokens([AddedToken(mark, special=False, normalized=False) for mark in (CALL, CALL_END)])
+    tokenizer.add_tokens([AddedToken(token, special=False, normalized=False) for token in (CALL, CALL_END)])
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         eos_token=TURN_END,

@@ -19,14 +19,14 @@ def read_latest(path: Path) -> list[Trajectory]:
             of which all but the last would be lost.
     """
     try:
-        found, hidden = latest_of_each_policy(read_trajectories(path))
+        trajectories, hidden = latest_of_each_policy(read_trajectories(path))
     except (OSError, ParseError) as error:
         raise ConfigError(f"trajectories cannot be read from {path}: {error}") from None
     if hidden:
-        scored = hidden + sum(one.scored for one in found)
+        scored = hidden + sum(trajectory.scored for trajectory in trajectories)
         raise ConfigError(
             f"{path}: {hidden} of its {scored} scored episodes have the policy, the task and the number of a later "
             "one, as seats of one match do by default, so they would be left out. Play each with a number of its own "
             "(`run_episode(…, sample=number)`), or keep one of each"
         )
-    return found
+    return trajectories

@@ -87,14 +87,16 @@ def _compare(context: Context, kind: Kind) -> None:
         name = str(dtype).removeprefix("torch.")
         limits = [FLOAT32, FLOAT32]
         if dtype != torch.float32:
-            own = _eager(_load(context, dtype, "eager"), samples, micro, backward).error(reference)
-            limits = [max(LEAST, MULTIPLE * (error or 0.0)) for error in own]
-            context.record(**{f"{name}_eager_error": own[0], f"{name}_eager_gradient_error": own[1]})
+            eager_errors = _eager(_load(context, dtype, "eager"), samples, micro, backward).error(reference)
+            limits = [max(LEAST, MULTIPLE * (error or 0.0)) for error in eager_errors]
+            context.record(**{f"{name}_eager_error": eager_errors[0], f"{name}_eager_gradient_error": eager_errors[1]})
         errors = _packed(_load(context, dtype, NAME), kind, micro, backward).error(reference)
-        for what, error, limit in zip(("logits", "gradient"), errors, limits, strict=True):
-            context.record(**{f"{name}_{what}_error": error, f"{name}_{what}_limit": limit})
+        for quantity, error, limit in zip(("logits", "gradient"), errors, limits, strict=True):
+            context.record(**{f"{name}_{quantity}_error": error, f"{name}_{quantity}_limit": limit})
             if error is not None and not error <= limit:
-                failures.append(f"the {what} in {name} differ by {error:.2g} from eager attention (limit {limit:.2g})")
+                failures.append(
+                    f"the {quantity} in {name} differ by {error:.2g} from eager attention (limit {limit:.2g})"
+                )
     if failures:
         raise CheckFailed("; ".join(failures))
 

@@ -31,8 +31,8 @@ class Check:
     def load(self) -> Callable[[Context], None]:
         """Import its module and return its function."""
         module, _, function = self.function.partition(":")
-        found: Callable[[Context], None] = getattr(importlib.import_module(f"{HERE}.{module}"), function)
-        return found
+        check: Callable[[Context], None] = getattr(importlib.import_module(f"{HERE}.{module}"), function)
+        return check
 
 
 _ALL: Final = (

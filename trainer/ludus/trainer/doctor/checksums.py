@@ -34,37 +34,39 @@ def sent_checksums(learner: Learner, *, as_checkpoint: bool = False) -> dict[str
     A tied output layer is sent once, under the name of the embedding. It is in the result under its own name too, so
     that an engine which keeps a copy of it is found to have the same.
     """
-    sent = checksums(learner.weights(learner.dtype, as_checkpoint=as_checkpoint))
+    expected = checksums(learner.weights(learner.dtype, as_checkpoint=as_checkpoint))
     model: Any = learner.model
     names = {id(module): name for name, module in model.named_modules()}
     inner, outer = model.get_input_embeddings(), model.get_output_embeddings()
     if inner.weight is outer.weight:
-        sent[f"{names[id(outer)]}.weight"] = sent[f"{names[id(inner)]}.weight"]
-    return sent
+        expected[f"{names[id(outer)]}.weight"] = expected[f"{names[id(inner)]}.weight"]
+    return expected
 
 
-def require_equal(sent: Mapping[str, str], found: Mapping[str, str], where: str, *, all_of_them: bool = False) -> int:
+def require_equal(
+    expected: Mapping[str, str], actual: Mapping[str, str], where: str, *, all_of_them: bool = False
+) -> int:
     """Compare checksums by name, and return how many were compared.
 
     Args:
-        sent: of all tensors of the learner.
-        found: of those that the engine could report.
-        where: what `found` describes, for messages.
-        all_of_them: whether `found` must have every tensor that was sent, a tied one under either of its names.
+        expected: of all tensors of the learner.
+        actual: of those that the engine could report.
+        where: what `actual` describes, for messages.
+        all_of_them: whether `actual` must have every tensor that was sent, a tied one under either of its names.
 
     Raises:
         CheckFailed: a tensor differs or is missing, or none could be compared.
     """
-    both = [name for name in sent if name in found]
-    different = [name for name in both if sent[name] != found[name]]
+    common = [name for name in expected if name in actual]
+    different = [name for name in common if expected[name] != actual[name]]
     if different:
         raise CheckFailed(
-            f"{len(different)} of {len(both)} tensors are not equal bit by bit {where}: {', '.join(different[:4])}"
+            f"{len(different)} of {len(common)} tensors are not equal bit by bit {where}: {', '.join(different[:4])}"
         )
-    lost = sorted({sent[name] for name in sent} - {sent[name] for name in both}) if all_of_them else []
+    lost = sorted({expected[name] for name in expected} - {expected[name] for name in common}) if all_of_them else []
     if lost:
-        names = [name for name in sent if sent[name] in lost]
+        names = [name for name in expected if expected[name] in lost]
         raise CheckFailed(f"{len(names)} tensors are missing {where}: {', '.join(names[:4])}")
-    if not both:
+    if not common:
         raise CheckFailed(f"no tensor could be compared {where}: the names are different")
-    return len(both)
+    return len(common)

@@ -58,8 +58,8 @@ async def calibrate(context: Context, engine: Engine, learner: Learner, update: 
     async def expected(tokens: Sequence[int]) -> list[float]:
         return learner.sequence_logprobs(tokens)
 
-    (own,) = (await engine.logprobs(compared)).values()
-    context.record(tokens=len(own), **statistics_of(own, learner.sequence_logprobs(compared)))
+    (engine_logprobs,) = (await engine.logprobs(compared)).values()
+    context.record(tokens=len(engine_logprobs), **statistics_of(engine_logprobs, learner.sequence_logprobs(compared)))
     context.record(canary_first_limit=canary.tolerance)
     try:
         measured = await canary.check(expected)
@@ -70,8 +70,8 @@ async def calibrate(context: Context, engine: Engine, learner: Learner, update: 
     await _plant(context, canary, learner, expected)
     with changed(learner, CHANGES[0]):
         await update()
-        (own,) = (await engine.logprobs(compared)).values()
-        after = statistics_of(own, learner.sequence_logprobs(compared))["mean_difference"]
+        (engine_logprobs,) = (await engine.logprobs(compared)).values()
+        after = statistics_of(engine_logprobs, learner.sequence_logprobs(compared))["mean_difference"]
     context.record(mean_difference_after_update=after)
     if not after <= canary.tolerance:
         raise CheckFailed(
@@ -81,17 +81,17 @@ async def calibrate(context: Context, engine: Engine, learner: Learner, update: 
 
 async def _plant(context: Context, canary: Canary, learner: Learner, expected: Any) -> None:
     """Find the smallest planted change that the canary finds."""
-    found: list[float] = []
+    detected: list[float] = []
     for size in CHANGES:
         with changed(learner, size):
             try:
                 await canary.check(expected)
             except CanaryError:
-                found.append(size)
+                detected.append(size)
             else:
                 break
-    context.record(stale_weight_found=bool(found), smallest_change_found=found[-1] if found else None)
-    if not found:
+    context.record(stale_weight_found=bool(detected), smallest_change_found=detected[-1] if detected else None)
+    if not detected:
         raise CheckFailed(
             "the canary did not find a planted stale output layer, so weights that do not arrive would go unnoticed"
         )
@@ -101,7 +101,7 @@ async def _sample(context: Context, engine: Engine, learner: Learner) -> None:
     """Compare the log-probabilities of sampled tokens, which decoding computes one by one."""
     small = context.setting.small
     count, tokens = (SMALL_SAMPLES, SMALL_NEW_TOKENS) if small else (SAMPLES, NEW_TOKENS)
-    prompts = [[(7 * number + place) % 200 + 1 for place in range(20 + number)] for number in range(count)]
+    prompts = [[(7 * number + position) % 200 + 1 for position in range(20 + number)] for number in range(count)]
     sampled: list[float] = []
     computed: list[float] = []
     for number, prompt in enumerate(prompts):
@@ -124,16 +124,16 @@ def changed(learner: Learner, size: float) -> Iterator[None]:
     """Change the output layer by noise of `size` times the standard deviation of its values, during the body."""
     head: Any = learner.model.get_output_embeddings()
     weight = local_part(head.weight)
-    kept = weight.clone()
+    original = weight.clone()
     generator = torch.Generator().manual_seed(5)
     noise = torch.randn(weight.shape, generator=generator).to(weight)
     try:
         with torch.no_grad():
-            weight.add_(noise, alpha=size * float(kept.std()))
+            weight.add_(noise, alpha=size * float(original.std()))
         yield
     finally:
         with torch.no_grad():
-            weight.copy_(kept)
+            weight.copy_(original)
 
 
 def local_part(parameter: Tensor) -> Tensor:

@@ -64,13 +64,13 @@ def _kill_all(group: int) -> None:
     while time.monotonic() < end:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(group, signal.SIGKILL)
-        for pid in (left := descendants(os.getpid())):
+        for pid in (alive := descendants(os.getpid())):
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
         with suppress(ChildProcessError):
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
-        if not left:
+        if not alive:
             return
         time.sleep(0.02)
 
@@ -87,12 +87,12 @@ def descendants(root: int) -> list[int]:
             children.setdefault(int(parent), []).append(int(name))
             if state in ("Z", "X"):
                 ended.add(int(name))
-    found, open_ = [], [root]
+    pids, open_ = [], [root]
     while open_:
         below = children.get(open_.pop(), [])
         open_ += below
-        found += below
-    return [pid for pid in found if pid not in ended]
+        pids += below
+    return [pid for pid in pids if pid not in ended]
 
 
 if __name__ == "__main__":

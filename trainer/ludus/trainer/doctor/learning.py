@@ -51,7 +51,7 @@ def random_samples(lengths: Sequence[int], vocabulary: int, *, seed: int) -> lis
         shared = ids[: min(SHARED, length // 2)]
         prompt = max(1, length // 2)
         mask = (False,) * prompt + (True,) * (length - prompt)
-        turns = tuple(own - 1 for own in mask)
+        turns = tuple(sampled - 1 for sampled in mask)
         samples.append(Sample(tuple(ids), mask, (0.0,) * length, turns, turns))
     return samples
 
@@ -74,8 +74,8 @@ def batch_of(samples: Sequence[Sample], logprobs: Sequence[Tensor]) -> TrainBatc
         items.append(
             TrainSample(
                 recorded,
-                tuple(sign * own for own in sample.mask),
-                tuple(own / total for own in sample.mask),
+                tuple(sign * sampled for sampled in sample.mask),
+                tuple(sampled / total for sampled in sample.mask),
                 number,
             )
         )
@@ -86,9 +86,9 @@ def lengths_of(total: int, longest: int) -> list[int]:
     """Return lengths from an eighth of `longest` to `longest`, which add up to `total`."""
     generator = torch.Generator().manual_seed(0)
     lengths: list[int] = []
-    while (left := total - sum(lengths)) > 0:
+    while (remaining := total - sum(lengths)) > 0:
         length = int(torch.randint(longest // 8, longest + 1, (1,), generator=generator))
-        lengths.append(left if left - length < longest // 8 else length)
+        lengths.append(remaining if remaining - length < longest // 8 else length)
     return lengths
 
 
@@ -107,7 +107,7 @@ def save_weights(learner: Learner, path: Path) -> None:
     save_file({name: tensor.cpu().contiguous() for name, tensor in learner.weights(torch.float32)}, path)
 
 
-def distance(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> float:
+def distance(weights_a: Mapping[str, Tensor], weights_b: Mapping[str, Tensor]) -> float:
     """Return the 2-norm of the difference of all tensors, computed in float64."""
-    total = sum(float((one[name].double() - other[name].double()).square().sum()) for name in one)
+    total = sum(float((weights_a[name].double() - weights_b[name].double()).square().sum()) for name in weights_a)
     return float(total**0.5)

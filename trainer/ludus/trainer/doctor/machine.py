@@ -26,8 +26,8 @@ _SECONDS: Final = 20.0
 
 def machine_part(context: Context) -> None:
     """Write the facts into the context's folder: the fields of `report.Machine`, and of `report.Model`."""
-    found = {"machine": find_machine(), "model": describe(Path(context.setting.model))}
-    write_json(context.folder / MACHINE, found)
+    description = {"machine": find_machine(), "model": describe(Path(context.setting.model))}
+    write_json(context.folder / MACHINE, description)
 
 
 def find_machine() -> dict[str, Any]:
@@ -47,8 +47,8 @@ def find_machine() -> dict[str, Any]:
     nccl: str | None = None
     if gpus:
         with suppress(Exception):  # a build of torch without NCCL raises one of several types
-            found: Any = importlib.import_module("torch.cuda.nccl")
-            nccl = ".".join(map(str, found.version()))
+            nccl_module: Any = importlib.import_module("torch.cuda.nccl")
+            nccl = ".".join(map(str, nccl_module.version()))
     return {
         "system": platform.system(),
         "architecture": platform.machine(),
@@ -101,10 +101,10 @@ def _nvidia_smi(*arguments: str) -> str | None:
     if program is None:
         return None
     try:
-        done = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=_SECONDS, check=True)
+        finished = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=_SECONDS, check=True)
     except (OSError, subprocess.SubprocessError):
         return None
-    return done.stdout.strip()
+    return finished.stdout.strip()
 
 
 def _version(name: str) -> str | None:

@@ -44,14 +44,14 @@ def outcome(name: str, context: Context) -> dict[str, Any]:
         status, reason, log = "failed", str(error), True
     except Exception as error:
         traceback.print_exc()
-        where = traceback.extract_tb(error.__traceback__)[-1]
-        name = f"{type(error).__name__} in {Path(where.filename).name}, line {where.lineno}"
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        name = f"{type(error).__name__} in {Path(frame.filename).name}, line {frame.lineno}"
         status, reason, log = "failed", f"{name}: {error}", True
     finally:
         context.stop()
-    found = [memory(), *map(read_json, context.folder.glob("memory-*.json"))]
+    figures = [memory(), *map(read_json, context.folder.glob("memory-*.json"))]
     highest = {
-        kind: max((most for one in found if one and (most := one[kind]) is not None), default=None)
+        kind: max((value for figure in figures if figure and (value := figure[kind]) is not None), default=None)
         for kind in ("gpu_bytes", "host_bytes")
     }
     return {"status": status, "reason": reason, "figures": context.figures, "memory": highest, "log": log}

@@ -127,10 +127,10 @@ class Scrubber:
 
     def __init__(self, folders: Mapping[str, Path | str]) -> None:
         folders = {**folders, "home": Path.home()}
-        known = {str(folder): f"<{name}>" for name, folder in folders.items()}
-        known |= {str(Path(folder).resolve()): f"<{name}>" for name, folder in folders.items()}
-        known.pop("/", None)
-        self._folders = sorted(known.items(), key=lambda item: -len(item[0]))
+        replacements = {str(folder): f"<{name}>" for name, folder in folders.items()}
+        replacements |= {str(Path(folder).resolve()): f"<{name}>" for name, folder in folders.items()}
+        replacements.pop("/", None)
+        self._folders = sorted(replacements.items(), key=lambda item: -len(item[0]))
         self._words: dict[str, str] = {}
         with suppress(OSError, KeyError, ImportError):
             self._words[getpass.getuser()] = "<user>"

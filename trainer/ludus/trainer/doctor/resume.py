@@ -67,15 +67,18 @@ def resumed(context: Context) -> None:
 def compare(context: Context) -> None:
     """Compare what the two runs left in the folder."""
     folder, device = context.folder, context.setting.device
-    begin, one, other = (load_file(folder / f"{name}.safetensors") for name in ("begin", "uninterrupted", "resumed"))
+    begin, uninterrupted, resumed = (
+        load_file(folder / f"{name}.safetensors") for name in ("begin", "uninterrupted", "resumed")
+    )
     losses, again = read_json(folder / "uninterrupted.json"), read_json(folder / "resumed.json")
-    way = distance(one, begin)
-    difference = distance(one, other) / way
+    distance_learned = distance(uninterrupted, begin)
+    difference = distance(uninterrupted, resumed) / distance_learned
     loss_difference = max(abs(a - b) for a, b in zip(losses, again, strict=True))
     context.record(
         steps=STEPS, stopped_after=STOP, losses=losses, parameter_difference=difference,
         parameter_limit=LIMITS[device], loss_difference=loss_difference, loss_limit=LOSS_LIMITS[device],
-        equal_tensors=sum(bool((one[name] == other[name]).all()) for name in one), tensors=len(one),
+        equal_tensors=sum(bool((uninterrupted[name] == resumed[name]).all()) for name in uninterrupted),
+        tensors=len(uninterrupted),
     )  # fmt: skip
     if not difference <= LIMITS[device]:
         raise CheckFailed(

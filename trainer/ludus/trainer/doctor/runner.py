@@ -146,13 +146,15 @@ def _prepare(setting: Setting, options: Options, scratch: Path, scrubber: Scrubb
     for part in parts:
         with _guarded(["part", part, str(folder)], PREPARE_SECONDS * options.scale, folder / "log") as status:
             if status:
-                what = f"did not end within {PREPARE_SECONDS * options.scale:g} s" if status == TIMED_OUT else "failed"
+                late = f"did not end within {PREPARE_SECONDS * options.scale:g} s"
+                problem = late if status == TIMED_OUT else "failed"
                 raise NoMachineFacts(
-                    f"no check can run, because {part.partition(':')[2]} {what}:\n{_log_tail(folder / 'log', scrubber)}"
+                    f"no check can run, because {part.partition(':')[2]} {problem}:\n"
+                    f"{_log_tail(folder / 'log', scrubber)}"
                 )
-    found = read_json(folder / "machine.json")
+    prepared = read_json(folder / "machine.json")
     source = "local" if options.model is not None else "built-in"
-    return Machine.model_validate(found["machine"]), Model.model_validate({"source": source, **found["model"]})
+    return Machine.model_validate(prepared["machine"]), Model.model_validate({"source": source, **prepared["model"]})
 
 
 def _run(check: Check, setting: Setting, options: Options, scratch: Path, scrubber: Scrubber) -> Result:
@@ -161,28 +163,28 @@ def _run(check: Check, setting: Setting, options: Options, scratch: Path, scrubb
     setting.save(folder)
     began, limit = time.monotonic(), check.seconds * options.scale
     with _guarded(["check", check.name, str(folder)], limit, folder / "log") as status:
-        found = read_json(folder / RESULT)
-        if found is None:
+        result = read_json(folder / RESULT)
+        if result is None:
             reason = (
                 f"it did not end within {limit:g} s and was killed"
                 if status == TIMED_OUT
                 else f"its process ended with status {status} before it had a result"
             )
             figures = read_json(folder / FIGURES) or {}
-            found = {"status": "failed", "reason": reason, "figures": figures, "memory": None, "log": True}
-        if found["log"]:
-            found["reason"] += f"; the end of its log:\n{_log_tail(folder / 'log', scrubber)}"
+            result = {"status": "failed", "reason": reason, "figures": figures, "memory": None, "log": True}
+        if result["log"]:
+            result["reason"] += f"; the end of its log:\n{_log_tail(folder / 'log', scrubber)}"
     seconds = time.monotonic() - began
     shutil.rmtree(folder, ignore_errors=True)
     return Result(
         name=check.name,
         about=check.about,
-        status=found["status"],
-        reason=found["reason"] and scrubber.text(found["reason"]),
+        status=result["status"],
+        reason=result["reason"] and scrubber.text(result["reason"]),
         seconds=round(seconds, 3),
         limit_seconds=limit,
-        memory=found["memory"] and Memory.model_validate(found["memory"]),
-        figures=scrubber.value(found["figures"]),
+        memory=result["memory"] and Memory.model_validate(result["memory"]),
+        figures=scrubber.value(result["figures"]),
     )
 
 
@@ -219,10 +221,10 @@ def chosen(names: str | None) -> tuple[str, ...]:
     """
     if names is None:
         return tuple(CHECKS)
-    wanted = [name.strip() for name in names.split(",") if name.strip()]
-    unknown: list[Any] = [name for name in wanted if name not in CHECKS]
-    if unknown or not wanted:
+    requested = [name.strip() for name in names.split(",") if name.strip()]
+    unknown: list[Any] = [name for name in requested if name not in CHECKS]
+    if unknown or not requested:
         raise ConfigError(
             f"--checks: there is no check {', '.join(unknown) or names!r}; there are: {', '.join(CHECKS)}"
         )
-    return tuple(name for name in CHECKS if name in wanted)
+    return tuple(name for name in CHECKS if name in requested)

@@ -73,12 +73,12 @@ async def _run(context: Context, sync: Literal["file", "nccl"]) -> None:
 
 
 def _compare(context: Context, learner: Learner, workers: list[dict[str, Any]], seconds: float) -> None:
-    sent = sent_checksums(learner, as_checkpoint=True)
+    checksums_sent = sent_checksums(learner, as_checkpoint=True)
     size = sum(tensor.nbytes for _, tensor in learner.weights(learner.dtype, as_checkpoint=True))
-    context.record(tensors=len(sent), bytes=size, seconds_per_update=seconds, bytes_per_second=size / seconds)
+    context.record(tensors=len(checksums_sent), bytes=size, seconds_per_update=seconds, bytes_per_second=size / seconds)
     for worker in workers:
-        received = require_equal(sent, worker["received"], "as vLLM received them", all_of_them=True)
-        compared = require_equal(sent, worker["held"], "as vLLM holds them")
+        received = require_equal(checksums_sent, worker["received"], "as vLLM received them", all_of_them=True)
+        compared = require_equal(checksums_sent, worker["held"], "as vLLM holds them")
         context.record(tensors_received=received, tensors_compared_in_engine=compared)
 
 

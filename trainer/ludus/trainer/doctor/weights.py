@@ -64,13 +64,13 @@ def _send(context: Context, store: TCPStore, group: Group, learner: Learner, ver
     if learner.parallel.device.type == "cuda":
         torch.cuda.synchronize()
     seconds = time.perf_counter() - began
-    found: dict[str, Any] = json.loads(store.get(f"found {version}"))
-    if "error" in found:
-        raise CheckFailed(f"the engine's process failed: {found['error']}")
+    reply: dict[str, Any] = json.loads(store.get(f"found {version}"))
+    if "error" in reply:
+        raise CheckFailed(f"the engine's process failed: {reply['error']}")
     where = f"in the engine after update {version}"
-    compared = require_equal(sent_checksums(learner), found["checksums"], where, all_of_them=True)
+    compared = require_equal(sent_checksums(learner), reply["checksums"], where, all_of_them=True)
     context.record(tensors=compared, bytes=size, seconds_per_update=seconds, bytes_per_second=size / seconds)
-    figures = statistics_of(found["logprobs"], learner.sequence_logprobs(ids))
+    figures = statistics_of(reply["logprobs"], learner.sequence_logprobs(ids))
     limit = LIMITS[context.setting.dtype][0]
     context.record(mean_difference_limit=limit, **figures)
     if not figures["mean_difference"] <= limit:
@@ -103,13 +103,13 @@ async def _serve(context: Context, store: TCPStore) -> None:
             names = json.loads(store.get(f"names {version}"))
             try:
                 await engine.update_weights(WeightUpdate(version, received(group, names, device)))
-                held = await engine.read_weights(lambda weights: checksums(weights.items()))
+                held_checksums = await engine.read_weights(lambda weights: checksums(weights.items()))
                 (logprobs,) = (await engine.logprobs(ids)).values()
-                found: dict[str, Any] = {"checksums": held, "logprobs": logprobs}
+                reply: dict[str, Any] = {"checksums": held_checksums, "logprobs": logprobs}
             except Exception as error:
                 store.set(f"found {version}", json.dumps({"error": f"{type(error).__name__}: {error}"}))
                 raise
-            store.set(f"found {version}", json.dumps(found))
+            store.set(f"found {version}", json.dumps(reply))
         store.get("end")
     finally:
         await engine.aclose()

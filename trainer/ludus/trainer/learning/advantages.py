@@ -85,12 +85,12 @@ def returns_to_go(rewards: Tensor, discount: float) -> Tensor:
     return returns
 
 
-def step_advantages(rewards: Tensor, taken: Tensor, config: AdvantageConfig) -> Tensor:
+def step_advantages(rewards: Tensor, exists: Tensor, config: AdvantageConfig) -> Tensor:
     """Return advantages of single turns: their discounted returns-to-go, compared within the group turn by turn.
 
     Args:
         rewards: [G, turns], the reward of each turn; 0 where an episode has no such turn.
-        taken: [G, turns], whether the episode has the turn.
+        exists: [G, turns], whether the episode has the turn.
         config: how returns become advantages.
 
     Returns:
@@ -102,8 +102,8 @@ def step_advantages(rewards: Tensor, taken: Tensor, config: AdvantageConfig) -> 
     returns = returns_to_go(rewards, config.discount)
     advantages = torch.zeros_like(returns)
     for turn in range(returns.shape[1]):
-        there = taken[:, turn]
-        advantages[there, turn] = group_advantages(returns[there, turn], config)
+        active = exists[:, turn]
+        advantages[active, turn] = group_advantages(returns[active, turn], config)
     return advantages
 
 
@@ -123,11 +123,11 @@ def monte_carlo_advantages(rewards: Tensor, values: Mapping[int, float], discoun
         [turns]; NaN next to a state whose value is unknown.
     """
     turns = len(rewards)
-    known = {**{turn: value for turn, value in values.items() if turn < turns}, turns: 0.0}
+    state_values = {**{turn: value for turn, value in values.items() if turn < turns}, turns: 0.0}
     advantages = torch.empty_like(rewards)
-    for a, b in pairwise(sorted(known)):
+    for a, b in pairwise(sorted(state_values)):
         earned = returns_to_go(rewards[None, a:b], discount)[0, 0]
-        advantages[a:b] = earned + discount ** (b - a) * known[b] - known[a]
+        advantages[a:b] = earned + discount ** (b - a) * state_values[b] - state_values[a]
     return advantages
 
 

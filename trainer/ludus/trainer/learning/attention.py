@@ -57,10 +57,10 @@ def choose(kind: Literal["auto", "sdpa", "flex", "flash"], device: torch.device,
 
 def require_packable(config: PreTrainedConfig) -> None:
     """Raise ModelError for a model that would mix packed samples, such as one with recurrent layers."""
-    other = set(getattr(config, "layer_types", None) or ()) - {"full_attention", "sliding_attention"}
-    if other:
+    unsupported = set(getattr(config, "layer_types", None) or ()) - {"full_attention", "sliding_attention"}
+    if unsupported:
         raise ModelError(
-            f"a {config.model_type} model has layers of the kind {sorted(other)[0]}, which cannot be packed"
+            f"a {config.model_type} model has layers of the kind {sorted(unsupported)[0]}, which cannot be packed"
         )
 
 
@@ -112,9 +112,9 @@ class Layout:
         back, before = torch.empty(self.total, dtype=torch.long), 0
         for members in groups:
             longest = self.lengths[members[0]]
-            inside, last = torch.arange(longest), torch.tensor([self.lengths[sample] - 1 for sample in members])
-            first = torch.tensor([starts[sample] for sample in members])
-            batches.append(row[first[:, None] + torch.minimum(inside, last[:, None])].to(self.device))
+            inside, end = torch.arange(longest), torch.tensor([self.lengths[sample] - 1 for sample in members])
+            start = torch.tensor([starts[sample] for sample in members])
+            batches.append(row[start[:, None] + torch.minimum(inside, end[:, None])].to(self.device))
             for number, sample in enumerate(members):
                 length = self.lengths[sample]
                 back[starts[sample] : starts[sample] + length] = inside[:length] + before + number * longest
@@ -169,11 +169,11 @@ def _sdpa(query: Tensor, key: Tensor, value: Tensor, scale: float | None, window
     rows, heads = [part[0].transpose(0, 1) for part in (query, key, value)], query.shape[1]
     batches, back = layout.padded
     out = []
-    for places in batches:
+    for indices in batches:
         # Flattened to matrices, because torch adds up gradients of rows much faster than of higher dimensions.
-        taken = [part.flatten(1).index_select(0, places.flatten()) for part in rows]
+        gathered = [part.flatten(1).index_select(0, indices.flatten()) for part in rows]
         q, k, v = (
-            new.view(*places.shape, *part.shape[1:]).transpose(1, 2) for new, part in zip(taken, rows, strict=True)
+            new.view(*indices.shape, *part.shape[1:]).transpose(1, 2) for new, part in zip(gathered, rows, strict=True)
         )
         band = None
         if window is not None and q.shape[2] > window:
@@ -205,13 +205,13 @@ def _flash_varlen(
     """Attend with flash-attn's kernel for sequences of different lengths (2307.08691), or torch's own copy of it."""
     q, k, v = (tensor[0].transpose(0, 1) for tensor in (query, key, value))
     at, longest = layout.offsets, layout.longest
-    flash, left = _flash(), -1 if window is None else window - 1
+    flash, left_window = _flash(), -1 if window is None else window - 1
     assert flash is not None
     out: Tensor
     if find_spec("flash_attn"):
-        out = flash(q, k, v, at, at, longest, longest, softmax_scale=scale, causal=True, window_size=(left, 0))
+        out = flash(q, k, v, at, at, longest, longest, softmax_scale=scale, causal=True, window_size=(left_window, 0))
     else:
-        options: dict[str, Any] = {"scale": scale, "window_size": (left, 0)}
+        options: dict[str, Any] = {"scale": scale, "window_size": (left_window, 0)}
         if q.shape[1] != k.shape[1] and "enable_gqa" in _parameters(flash):
             options["enable_gqa"] = True
         elif q.shape[1] != k.shape[1]:  # the kernel of torch 2.11 wants a key for each query
@@ -224,11 +224,11 @@ def _flash_varlen(
 def _flash() -> Callable[..., Any] | None:
     name, of = ("flash_attn", "flash_attn_varlen_func") if find_spec("flash_attn") else (TORCH_VARLEN, "varlen_attn")
     try:
-        found = cast(Callable[..., Any], getattr(importlib.import_module(name), of))
+        function = cast(Callable[..., Any], getattr(importlib.import_module(name), of))
     except ImportError:
         return None
     # An older function without a window cannot be used: the window's right side makes attention causal.
-    return None if name == TORCH_VARLEN and "window_size" not in _parameters(found) else found
+    return None if name == TORCH_VARLEN and "window_size" not in _parameters(function) else function
 
 
 @functools.cache
@@ -256,12 +256,12 @@ def _block_mask(layout: Layout, window: int | None) -> BlockMask:
     def near(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
         return causal(batch, head, query, key) & (query - key < reach)
 
-    first = torch.arange(0, total, BLOCK, device=device)
-    last = (first + BLOCK - 1).clamp(max=total - 1)
-    q_first, q_last, k_first, k_last = first[:, None], last[:, None], first, last
+    block_starts = torch.arange(0, total, BLOCK, device=device)
+    block_ends = (block_starts + BLOCK - 1).clamp(max=total - 1)
+    q_first, q_last, k_first, k_last = block_starts[:, None], block_ends[:, None], block_starts, block_ends
     some = (k_first <= q_last) & (sample[k_last] >= sample[q_first]) & (q_first - k_last < reach)
     full = (k_last <= q_first) & (sample[k_first] == sample[q_last]) & (q_last - k_first < reach)
-    full &= (last - first + 1 == BLOCK) & (q_last - q_first + 1 == BLOCK)
+    full &= (block_ends - block_starts + 1 == BLOCK) & (q_last - q_first + 1 == BLOCK)
     return BlockMask.from_kv_blocks(
         *_listed(some & ~full),
         *_listed(full),

@@ -67,6 +67,7 @@ def make_batch(groups: Sequence[RolloutGroup], config: TrainConfig) -> TrainBatc
     weights = aggregation_weights([e.counts.total() for e in episodes], config.loss.aggregation, constant)
     samples = [
         _train_sample(sample, episode.credit, weight, number)
+        # Numbered with the episodes that do not count: `split_minibatches` finds the group by this number.
         for number, (episode, weight) in enumerate(zip(episodes, weights, strict=True))
         if weight
         for sample in episode.rollout.samples
@@ -125,7 +126,9 @@ def _compare(group: RolloutGroup, config: TrainConfig) -> list[_Episode]:
     other samples."""
     if config.chains is not None:
         group = with_chain_returns(group, config.chains)
-    return [episode for own in group.comparable for episode in _compare_seat(replace(group, rollouts=own), config)]
+    return [
+        episode for compared in group.comparable for episode in _compare_seat(replace(group, rollouts=compared), config)
+    ]
 
 
 def _compare_seat(group: RolloutGroup, config: TrainConfig) -> list[_Episode]:
@@ -135,21 +138,25 @@ def _compare_seat(group: RolloutGroup, config: TrainConfig) -> list[_Episode]:
         credits = _monte_carlo(rollouts, rewards, config)
     elif config.advantages.credit == "step":
         table = torch.zeros(len(rollouts), max(map(len, rewards), default=0), dtype=torch.float64)
-        taken = torch.zeros_like(table, dtype=torch.bool)
-        for row, own in enumerate(rewards):
-            table[row, : len(own)] = own
-            taken[row, : len(own)] = True
-        credits = step_advantages(table, taken, config.advantages).tolist()
+        exists = torch.zeros_like(table, dtype=torch.bool)
+        for row, turn_rewards in enumerate(rewards):
+            table[row, : len(turn_rewards)] = turn_rewards
+            exists[row, : len(turn_rewards)] = True
+        credits = step_advantages(table, exists, config.advantages).tolist()
     else:
         credits = _whole(rewards, config)
+    # No token counts without a comparison, but the episode stays, so that the numbers of `_learned` match.
     alone = len(rollouts) < 2
     episodes = [
         _Episode(rollout, credit, Counter() if alone else _counts(rollout, credit, config))
         for rollout, credit in zip(rollouts, credits, strict=True)
     ]
     for siblings in _siblings(group, config):
-        credits = _whole([_turn_rewards(one, config) for one in siblings], config)
-        episodes += [_Episode(one, c, _counts(one, c, config)) for one, c in zip(siblings, credits, strict=True)]
+        credits = _whole([_turn_rewards(continuation, config) for continuation in siblings], config)
+        episodes += [
+            _Episode(continuation, c, _counts(continuation, c, config))
+            for continuation, c in zip(siblings, credits, strict=True)
+        ]
     return episodes
 
 
@@ -162,7 +169,9 @@ def _siblings(group: RolloutGroup, config: TrainConfig) -> list[tuple[Rollout, .
     """Return the continuations to learn from, in sets that are compared with each other: those of one state."""
     if not config.advantages.monte_carlo.train:
         return []
-    sets = [scored(many) for rollout in group.scored for _, many in sorted(rollout.continuations.items())]
+    sets = [
+        scored(continuations) for rollout in group.scored for _, continuations in sorted(rollout.continuations.items())
+    ]
     return [siblings for siblings in sets if len(siblings) > 1]
 
 
@@ -171,6 +180,7 @@ def _turn_rewards(rollout: Rollout, config: TrainConfig) -> Tensor:
     penalty = overlong_penalty(
         max((len(sample.ids) for sample in rollout.samples), default=0), config.rollouts.context, config.loss.overlong
     )
+    # A turn may have tokens but no reward, for example a truncated one, and its credit is looked up by turn.
     turns = max([len(rollout.turn_rewards), *(turn + 1 for sample in rollout.samples for turn in sample.turns)])
     rewards = torch.zeros(turns, dtype=torch.float64)
     rewards[: len(rollout.turn_rewards)] = torch.tensor(rollout.turn_rewards, dtype=torch.float64)
@@ -180,9 +190,10 @@ def _turn_rewards(rollout: Rollout, config: TrainConfig) -> Tensor:
 
 def _whole(rewards: Sequence[Tensor], config: TrainConfig) -> list[list[float]]:
     """Return for each turn the advantage of its whole episode."""
-    totals = torch.tensor([math.fsum(own.tolist()) for own in rewards], dtype=torch.float64)
+    # `fsum`, because equal rewards in another order must give equal totals: rounding would become an advantage.
+    totals = torch.tensor([math.fsum(turn_rewards.tolist()) for turn_rewards in rewards], dtype=torch.float64)
     advantages = group_advantages(totals, config.advantages).tolist()
-    return [[advantage] * len(own) for advantage, own in zip(advantages, rewards, strict=True)]
+    return [[advantage] * len(turn_rewards) for advantage, turn_rewards in zip(advantages, rewards, strict=True)]
 
 
 def _monte_carlo(rollouts: Sequence[Rollout], rewards: Sequence[Tensor], config: TrainConfig) -> list[list[float]]:
@@ -194,15 +205,20 @@ def _monte_carlo(rollouts: Sequence[Rollout], rewards: Sequence[Tensor], config:
     discount = config.advantages.discount
 
     def value(continuations: Sequence[Tensor], turn: int) -> float:
-        returns = [float(returns_to_go(own[None, turn:], discount)[0, 0]) for own in continuations if len(own) > turn]
+        returns = [
+            float(returns_to_go(turn_rewards[None, turn:], discount)[0, 0])
+            for turn_rewards in continuations
+            if len(turn_rewards) > turn
+        ]
         return math.fsum(returns) / len(returns) if returns else math.nan
 
     credits = []
-    for place, (rollout, own) in enumerate(zip(rollouts, rewards, strict=True)):
-        values = {0: value([*rewards[:place], *rewards[place + 1 :]], 0)}
-        for turn, many in rollout.continuations.items():
-            values[turn] = value([_turn_rewards(one, config) for one in scored(many)], turn)
-        credits.append(monte_carlo_advantages(own, values, discount).tolist())
+    for index, (rollout, turn_rewards) in enumerate(zip(rollouts, rewards, strict=True)):
+        # Without the episode itself: a baseline that holds its own return would depend on its own actions.
+        values = {0: value([*rewards[:index], *rewards[index + 1 :]], 0)}
+        for turn, continued in rollout.continuations.items():
+            values[turn] = value([_turn_rewards(continuation, config) for continuation in scored(continued)], turn)
+        credits.append(monte_carlo_advantages(turn_rewards, values, discount).tolist())
     return credits
 
 
@@ -219,21 +235,24 @@ def _counts(rollout: Rollout, credit: Sequence[float], config: TrainConfig) -> C
 
 def counted(sample: Sample) -> list[bool]:
     """Return for each token whether it can be learned from: it was sampled, with a finite log-probability."""
-    return [own and math.isfinite(logprob) for own, logprob in zip(sample.mask, sample.logprobs, strict=True)]
+    return [sampled and math.isfinite(logprob) for sampled, logprob in zip(sample.mask, sample.logprobs, strict=True)]
 
 
 def _whiten(episodes: Sequence[_Episode]) -> None:
-    places = [(e, turn) for e in episodes for turn, value in enumerate(e.credit) if not math.isnan(value)]
-    if not places:
+    turns = [(e, turn) for e in episodes for turn, value in enumerate(e.credit) if not math.isnan(value)]
+    if not turns:
         return
-    advantages = torch.tensor([episode.credit[turn] for episode, turn in places], dtype=torch.float64)
-    tokens = torch.tensor([episode.counts[turn] for episode, turn in places], dtype=torch.float64)
-    for (episode, turn), advantage in zip(places, whiten(advantages, tokens).tolist(), strict=True):
+    advantages = torch.tensor([episode.credit[turn] for episode, turn in turns], dtype=torch.float64)
+    tokens = torch.tensor([episode.counts[turn] for episode, turn in turns], dtype=torch.float64)
+    for (episode, turn), advantage in zip(turns, whiten(advantages, tokens).tolist(), strict=True):
         episode.credit[turn] = advantage
 
 
 def _train_sample(sample: Sample, credit: Sequence[float], weight: float, sequence: int) -> TrainSample:
-    own = [mine and not math.isnan(credit[turn]) for turn, mine in zip(sample.turns, sample.mask, strict=True)]
-    advantages = tuple(credit[turn] if known else 0.0 for turn, known in zip(sample.turns, own, strict=True))
-    counting = zip(counted(sample), own, strict=True)
-    return TrainSample(sample, advantages, tuple(weight if all(both) else 0.0 for both in counting), sequence)
+    sampled = [mine and not math.isnan(credit[turn]) for turn, mine in zip(sample.turns, sample.mask, strict=True)]
+    # A weight of 0 does not remove an unknown credit: 0 · NaN is NaN, and would reach every parameter.
+    advantages = tuple(
+        credit[turn] if is_sampled else 0.0 for turn, is_sampled in zip(sample.turns, sampled, strict=True)
+    )
+    counting = zip(counted(sample), sampled, strict=True)
+    return TrainSample(sample, advantages, tuple(weight if all(flags) else 0.0 for flags in counting), sequence)

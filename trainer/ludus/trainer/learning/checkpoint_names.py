@@ -35,12 +35,12 @@ def checkpoint_tensors(model: PreTrainedModel, tensors: Iterable[tuple[str, Tens
 
 def require_checkpoint_names(model: PreTrainedModel, folder: Path) -> None:
     """Raise ModelError if `checkpoint_tensors` would give a name that the checkpoint in `folder` does not have."""
-    known: set[str] = set()
+    in_files: set[str] = set()
     for path in folder.glob("*.safetensors"):
         with safe_open(path, framework="pt") as file:
-            known.update(file.keys())
+            in_files.update(file.keys())
     shapes = ((name, parameter.detach().to("meta")) for name, parameter in model.named_parameters())
-    strange = sorted({name for name, _ in checkpoint_tensors(model, shapes)} - known)
+    strange = sorted({name for name, _ in checkpoint_tensors(model, shapes)} - in_files)
     if strange:
         raise ModelError(
             f"{folder}: {len(strange)} weights of this {model.config.model_type} model, such as {strange[0]}, have no "

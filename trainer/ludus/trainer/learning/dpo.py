@@ -109,7 +109,7 @@ def preference_batch(
     Returns:
         The batch, and `dpo/loss`, `dpo/margin` (mean h) and `dpo/accuracy` (the share of h > 0).
     """
-    ratios = [own - other for own, other in zip(policy, reference, strict=True)]
+    ratios = [of_policy - of_reference for of_policy, of_reference in zip(policy, reference, strict=True)]
     margins = [beta * (preferred - rejected) for preferred, rejected in zip(ratios[::2], ratios[1::2], strict=True)]
     samples = []
     for number, (pair, margin) in enumerate(zip(pairs, margins, strict=True)):

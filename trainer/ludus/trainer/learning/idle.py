@@ -36,13 +36,13 @@ class IdleSteps:
         clipped = round(metrics.get("loss/clipped", 0.0) * len(advantages))
         masked = round(metrics.get("loss/masked", 0.0) * len(advantages))
         cause = self._cause(len(advantages), flat, clipped, masked)
-        what = "its gradient is exactly 0" if zero else "only the KL and entropy terms moved the policy"
+        reason = "its gradient is exactly 0" if zero else "only the KL and entropy terms moved the policy"
         again, self._last = cause == self._last, cause
         if again:
             return f"step {step} learned nothing from its rewards, again: {self._idle} of {self._steps} steps so far"
         sampled = sum(rollout.sampled for group in batch.groups for rollout in group.scored)
         return (
-            f"step {step} learned nothing from its rewards: {what}. Of {sampled} sampled tokens {len(advantages)} "
+            f"step {step} learned nothing from its rewards: {reason}. Of {sampled} sampled tokens {len(advantages)} "
             f"count in the loss; of those {flat} have an advantage of 0, {clipped} were clipped, and {masked} were "
             f"masked. {cause}"
         )

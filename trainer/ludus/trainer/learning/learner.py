@@ -94,6 +94,7 @@ class Policy(nn.Module):
         head: Any = self.model.get_output_embeddings()
         ids, positions = micro.ids[None], micro.positions[None]
         hidden = decoder(input_ids=ids, position_ids=positions, layout=layout, use_cache=False).last_hidden_state[0]
+        # Only the positions that count: the logits of all tokens would be the largest tensor of the step.
         return token_logprobs(
             hidden[micro.index], head.weight, micro.targets, chunk=self.chunk, entropy=entropy, bias=head.bias
         )
@@ -110,8 +111,8 @@ class _Work:
     reference: Tensor | None = None
 
     def tokens(self, logprobs: Tensor, entropy: Tensor | None) -> Tokens:
-        given = (self.micro.behavior, self.micro.advantages, self.micro.weights, self.micro.sample)
-        return Tokens(logprobs, *given, entropy, self.proximal, self.reference)
+        columns = (self.micro.behavior, self.micro.advantages, self.micro.weights, self.micro.sample)
+        return Tokens(logprobs, *columns, entropy, self.proximal, self.reference)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,9 +145,11 @@ class Learner:
         """Whether the weights result from complete batches. Stays False once a batch failed after it had begun to
         change the weights."""
         copied = config.model.lora is None and config.loss.kl != "none"
+        # Copied before `_wrap`, which changes a model in place; the copy is then wrapped by itself.
         reference = copy.deepcopy(model).requires_grad_(False) if copied else None
         self.policy = self._wrap(model)
         self.reference = reference and self._wrap(reference)
+        # After wrapping: FSDP replaces the parameters, and an optimizer of the old ones would update nothing.
         self.parameters = [parameter for parameter in self.policy.parameters() if parameter.requires_grad]
         self.reference_kept = False
         """Whether `keep_reference` has set the reference."""
@@ -182,6 +185,7 @@ class Learner:
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         pieces = split_minibatches(batch, self.config) if planned else [batch]
+        # All of them before the first update: "proximal" means the policy before this whole batch.
         prepared = [(piece, self._prepare(piece.samples, objective)) for piece in pieces if piece.samples]
         outcomes = [
             self._update(piece, works, objective)
@@ -207,9 +211,9 @@ class Learner:
         """Return this rank's micro-batches: the same number as on every other rank, so that collectives match."""
         ranks, device = self.parallel.world, self.parallel.device
         micros = pack(samples, self.config.optimizer.tokens, multiple=ranks)
-        own = [_Work(micro.to(device), True) for micro in micros[self.parallel.rank :: ranks]]
-        missing = -(-len(micros) // ranks) - len(own)
-        return own + [_Work(micros[-1].to(device), False)] * missing
+        works = [_Work(micro.to(device), True) for micro in micros[self.parallel.rank :: ranks]]
+        missing = -(-len(micros) // ranks) - len(works)
+        return works + [_Work(micros[-1].to(device), False)] * missing
 
     @torch.no_grad()
     def _evaluate(self, micro: MicroBatch, *, reference: bool) -> Tensor:
@@ -223,14 +227,17 @@ class Learner:
             policy = self.reference
         with adapters:
             logprobs: Tensor = policy(micro, False)[0]
+        # The next update would not reach the gathered parameters that a forward pass alone leaves behind.
         reshard(policy)
         return logprobs
 
     def _update(self, batch: TrainBatch, works: Sequence[_Work], objective: Objective) -> _Outcome:
         outcome = self._gradient(works, objective)
+        # The same on every rank: a rank that raised alone would leave the others waiting in a collective.
         if not outcome.finite:
             raise self._not_finite(batch, objective, outcome)
         clip_gradient(self.parameters, self.config.optimizer.clip_gradient, outcome.norm)
+        # Before the step, because an interruption within it leaves weights that belong to no batch.
         self.whole = False
         self.optimizer.step()
         self.optimizer.zero_grad()
@@ -239,7 +246,7 @@ class Learner:
     def _gradient(self, works: Sequence[_Work], objective: Objective) -> _Outcome:
         """Compute the gradient of the whole loss in place, and return the sums over all ranks."""
         self.optimizer.zero_grad()
-        found: list[Tensor] = []
+        rows: list[Tensor] = []
         names: list[str] = []
         for work in works:
             logprobs, entropy = self.policy(work.micro, objective is not linear_objective)
@@ -249,11 +256,12 @@ class Learner:
             loss, metrics = objective(work.tokens(logprobs, entropy))
             torch.autograd.backward(loss)
             metrics["loss"] = loss.detach()
-            found.append(torch.stack([value.double() for value in metrics.values()]))
+            # Read after the loop: a value on the CPU would make the GPU wait for every micro-batch.
+            rows.append(torch.stack([value.double() for value in metrics.values()]))
             names = list(metrics)
         norm = gradient_norm(self.parameters)
-        own = _merge(dict(zip(names, values.tolist(), strict=True)) for values in found)
-        return _Outcome(_merge(self.parallel.gather(own)), float(norm))
+        local_sums = _merge(dict(zip(names, values.tolist(), strict=True)) for values in rows)
+        return _Outcome(_merge(self.parallel.gather(local_sums)), float(norm))
 
     def _not_finite(self, batch: TrainBatch, objective: Objective, outcome: _Outcome) -> LearningError:
         """Return an error that names the samples whose loss or gradient is not finite when each is tried alone."""
@@ -265,15 +273,16 @@ class Learner:
         }
         named: list[str] = []
         for number, item in enumerate(batch.samples):
+            # Every rank tries the same samples until `named` is full, since `_gradient` is collective.
             if len(named) < CULPRITS and not self._gradient(self._prepare([item], objective), objective).finite:
                 origin = origins.get(id(item.sample), f"sequence {item.sequence}")
                 named.append(f"sample {number} ({origin})")
         self.optimizer.zero_grad()
         loss = outcome.sums["loss"]
-        what = f"gradient is {outcome.norm}" if math.isfinite(loss) else f"loss is {loss}"
+        problem = f"gradient is {outcome.norm}" if math.isfinite(loss) else f"loss is {loss}"
         alone = f"Not finite alone: {'; '.join(named)}." if named else "Each sample alone is finite; their sum is not."
         return LearningError(
-            f"batch {self.batches}: the {what}, so nothing was changed. {alone} Look at those rewards and "
+            f"batch {self.batches}: the {problem}, so nothing was changed. {alone} Look at those rewards and "
             "log-probabilities in rollouts.jsonl, and at loss/gradient_norm and loss/ratio_max of the steps before; a "
             "smaller optimizer.learning_rate or loss.dual_clip helps when they grew"
         )
@@ -289,14 +298,14 @@ class Learner:
             For each sample [sampled] float32 on the CPU, the same on all ranks.
         """
         counting = [TrainSample(s, (0.0,) * len(s.ids), tuple(map(float, s.mask)), i) for i, s in enumerate(samples)]
-        found: dict[int, Tensor] = {}
+        by_sample: dict[int, Tensor] = {}
         for work in self._share(counting):
             logprobs = self._evaluate(work.micro, reference=reference).cpu()
             pieces = torch.split(logprobs, torch.bincount(work.micro.sample).tolist())
-            found.update(zip(work.micro.samples, pieces, strict=True))
-        for part in self.parallel.gather(found):
-            found.update(part)
-        return [found.get(i, torch.empty(0)) for i in range(len(samples))]
+            by_sample.update(zip(work.micro.samples, pieces, strict=True))
+        for part in self.parallel.gather(by_sample):
+            by_sample.update(part)
+        return [by_sample.get(i, torch.empty(0)) for i in range(len(samples))]
 
     def sequence_logprobs(self, ids: Sequence[int]) -> list[float]:
         """Return the log-probability of each of `ids[1:]` given the ids before it."""
@@ -338,6 +347,7 @@ class Learner:
     def export(self, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
         """Write the policy in Hugging Face format, in the configured dtype. Collective; only the first rank writes."""
         tensors: dict[str, Tensor] = {}
+        # Every rank iterates to the end, because each tensor is gathered collectively; only the first keeps it.
         for name, tensor in self.weights(self.dtype):
             if self.parallel.first:
                 tensors[name] = tensor.cpu()
@@ -374,8 +384,8 @@ class Learner:
 
     def require_finite(self) -> None:
         """Raise LearningError on every rank if a trained weight is not finite on any rank."""
-        own = [bool(part.detach().isfinite().all()) for part in map(local, self.parameters)]
-        if not all(map(all, self.parallel.gather(own))):
+        finite_here = [bool(part.detach().isfinite().all()) for part in map(local, self.parameters)]
+        if not all(map(all, self.parallel.gather(finite_here))):
             raise LearningError(
                 "weights are not finite any more, so they are not saved; the newest checkpoint is from before. Lower "
                 "optimizer.learning_rate and start the same command again"
@@ -383,6 +393,7 @@ class Learner:
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Continue from `state`, in the form that `state()` returns."""
+        # Not strict, since the frozen parameters are not in the state.
         options = StateDictOptions(ignore_frozen_params=True, strict=False)
         set_model_state_dict(self.policy, state["model"], options=options)
         set_optimizer_state_dict(self.policy, self.optimizer, state["optimizer"], options=options)
@@ -390,19 +401,19 @@ class Learner:
 
 
 def _copy(source: Iterable[Tensor], target: Iterable[Tensor]) -> None:
-    for one, other in zip(source, target, strict=True):
-        other.copy_(one)
+    for value, parameter in zip(source, target, strict=True):
+        parameter.copy_(value)
 
 
 @contextmanager
 def _exchanged(parameters: Sequence[Tensor], values: Sequence[Tensor]) -> Iterator[None]:
     """Run the body, which computes no gradient, with other values of the parameters."""
-    own = [parameter.detach().clone() for parameter in parameters]
+    originals = [parameter.detach().clone() for parameter in parameters]
     _copy(values, parameters)
     try:
         yield
     finally:
-        _copy(own, parameters)
+        _copy(originals, parameters)
 
 
 def scheduled_rate(config: OptimizerConfig, batch: int, batches: int) -> float:
@@ -410,14 +421,14 @@ def scheduled_rate(config: OptimizerConfig, batch: int, batches: int) -> float:
     the schedule, which (unless constant) reaches 0 after the last batch."""
     if batch < config.warmup:
         return config.learning_rate * (batch + 1) / config.warmup
-    left = 1 - min(1.0, (batch - config.warmup) / max(1, batches - config.warmup))
+    fraction_left = 1 - min(1.0, (batch - config.warmup) / max(1, batches - config.warmup))
     match config.schedule:
         case "constant":
             return config.learning_rate
         case "linear":
-            return config.learning_rate * left
+            return config.learning_rate * fraction_left
         case "cosine":
-            return config.learning_rate * (1 - math.cos(math.pi * left)) / 2
+            return config.learning_rate * (1 - math.cos(math.pi * fraction_left)) / 2
 
 
 def _optimizer(parameters: Sequence[nn.Parameter], config: OptimizerConfig) -> torch.optim.Optimizer:
@@ -435,8 +446,8 @@ def _merge(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
     merged: dict[str, float] = {}
     for part in parts:
         for name, value in part.items():
-            known = merged.setdefault(name, -math.inf if name.endswith("/max") else 0.0)
-            merged[name] = max(known, value) if name.endswith("/max") else known + value
+            so_far = merged.setdefault(name, -math.inf if name.endswith("/max") else 0.0)
+            merged[name] = max(so_far, value) if name.endswith("/max") else so_far + value
     return merged
 
 

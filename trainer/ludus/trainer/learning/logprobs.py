@@ -79,14 +79,14 @@ class _TokenLogprobs(torch.autograd.Function):
         of_bias = torch.zeros_like(bias, dtype=_wide(hidden)) if ctx.needs_input_grad[2] else None
         for rows in _chunks(len(hidden), ctx.chunk):
             gradient = _logits(hidden[rows], weight, bias).sub_(log_z[rows, None])
-            given = of_logprobs[rows, None]
+            row_gradients = of_logprobs[rows, None]
             if of_entropy is None:  # d log p_t / d logit_j = [j = t] - p_j
-                gradient.exp_().mul_(-given)
+                gradient.exp_().mul_(-row_gradients)
             else:  # d H / d logit_j = -p_j (log p_j + H)
                 of_h = of_entropy[rows, None]
                 powers = gradient.exp()
-                gradient.add_(entropies[rows, None]).mul_(of_h).add_(given).mul_(powers).neg_()
-            gradient.scatter_add_(1, targets[rows, None], given)
+                gradient.add_(entropies[rows, None]).mul_(of_h).add_(row_gradients).mul_(powers).neg_()
+            gradient.scatter_add_(1, targets[rows, None], row_gradients)
             if of_bias is not None:
                 of_bias += gradient.sum(0)
             gradient = gradient.to(hidden.dtype)

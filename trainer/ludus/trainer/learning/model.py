@@ -118,13 +118,13 @@ def _add_adapters(model: PreTrainedModel, config: LoraConfig) -> None:
 def without_adapters(model: PreTrainedModel) -> Iterator[None]:
     """Run the body with the model as it was loaded: every adapter's scale is 0."""
     layers: list[Any] = [module for module in model.modules() if hasattr(module, "lora_A")]
-    kept = [dict(layer.scaling) for layer in layers]
+    scalings = [dict(layer.scaling) for layer in layers]
     try:
         for layer in layers:
             layer.scaling = dict.fromkeys(layer.scaling, 0.0)
         yield
     finally:
-        for layer, scaling in zip(layers, kept, strict=True):
+        for layer, scaling in zip(layers, scalings, strict=True):
             layer.scaling = scaling
 
 
@@ -215,11 +215,12 @@ def export(
         raise ModelError(f"the model cannot be written to {folder}: {error}") from error
 
 
-def _exchange(one: Path, other: Path) -> bool:
+def _exchange(first_path: Path, second_path: Path) -> bool:
     """Exchange two folders in one step (Linux's renameat2). Return False where the system cannot."""
     try:
         renameat2 = ctypes.CDLL(None).renameat2
     except AttributeError:
         return False
-    here, exchange = -100, 2
-    return bool(renameat2(here, os.fsencode(one.absolute()), here, os.fsencode(other.absolute()), exchange) == 0)
+    working_folder, exchange = -100, 2
+    names = [os.fsencode(path.absolute()) for path in (first_path, second_path)]
+    return bool(renameat2(working_folder, names[0], working_folder, names[1], exchange) == 0)

@@ -89,9 +89,9 @@ def pack(samples: Sequence[TrainSample], tokens: int, *, multiple: int = 1) -> l
         ValueError: the first token of a sample counts, so nothing predicts it.
     """
     counted = [np.flatnonzero(np.asarray(item.weights)) for item in samples]
-    if any(len(where) and where[0] == 0 for where in counted):
+    if any(len(positions) and positions[0] == 0 for positions in counted):
         raise ValueError("the first token of a sample cannot count in the loss: nothing before it predicts it")
-    lengths = {i: int(where[-1]) for i, where in enumerate(counted) if len(where)}
+    lengths = {i: int(positions[-1]) for i, positions in enumerate(counted) if len(positions)}
     alone = sum(length >= tokens for length in lengths.values())
     count = alone + -(-sum(length for length in lengths.values() if length < tokens) // tokens)
     while (bins := _distribute(lengths, -(-count // multiple) * multiple, tokens)) is None:
@@ -117,28 +117,30 @@ def _distribute(lengths: dict[int, int], count: int, tokens: int) -> list[list[i
 
 def _join(samples: Sequence[TrainSample], counted: Sequence[Any], members: list[int]) -> MicroBatch:
     """Build one micro-batch of the samples with the indices `members`."""
-    where = [counted[i] for i in members]
-    lengths = [int(places[-1]) for places in where]
+    counting_of = [counted[i] for i in members]
+    lengths = [int(counting[-1]) for counting in counting_of]
     chosen = [samples[i] for i in members]
     texts = [np.asarray(item.sample.ids[:n], np.int64) for item, n in zip(chosen, lengths, strict=True)]
-    places, kept = _layout(texts)
-    spread = np.concatenate(places)
+    row_indices, kept_indices = _layout(texts)
+    spread = np.concatenate(row_indices)
 
     def pick(values: Sequence[Sequence[float]], dtype: Any) -> Any:
-        parts = [np.asarray(v, dtype)[counting] for v, counting in zip(values, where, strict=True)]
+        parts = [np.asarray(v, dtype)[counting] for v, counting in zip(values, counting_of, strict=True)]
         return torch.from_numpy(np.concatenate(parts))
 
-    shares = len(kept) < len(spread)
+    shares = len(kept_indices) < len(spread)
     return MicroBatch(
-        ids=torch.from_numpy(np.concatenate(texts)[kept]),
-        positions=torch.from_numpy(np.concatenate([np.arange(n) for n in lengths])[kept]),
+        ids=torch.from_numpy(np.concatenate(texts)[kept_indices]),
+        positions=torch.from_numpy(np.concatenate([np.arange(n) for n in lengths])[kept_indices]),
         lengths=tuple(lengths),
         spread=torch.from_numpy(spread) if shares else None,
-        kept=torch.from_numpy(kept) if shares else None,
+        kept=torch.from_numpy(kept_indices) if shares else None,
         samples=tuple(members),
-        index=torch.from_numpy(np.concatenate([at[counting - 1] for at, counting in zip(places, where, strict=True)])),
+        index=torch.from_numpy(
+            np.concatenate([at[counting - 1] for at, counting in zip(row_indices, counting_of, strict=True)])
+        ),
         targets=pick([item.sample.ids for item in chosen], np.int64),
-        sample=torch.from_numpy(np.repeat(np.arange(len(where)), [len(counting) for counting in where])),
+        sample=torch.from_numpy(np.repeat(np.arange(len(counting_of)), [len(counting) for counting in counting_of])),
         behavior=pick([item.sample.logprobs for item in chosen], np.float32),
         advantages=pick([item.advantages for item in chosen], np.float32),
         weights=pick([item.weights for item in chosen], np.float32),
@@ -151,20 +153,20 @@ def _layout(texts: Sequence[Ints]) -> tuple[list[Ints], Ints]:
 
     A sample shares its common prefix with the first sample that begins with the same `SHARED` tokens.
     """
-    first: dict[bytes, int] = {}
-    places: list[Ints] = []
-    kept: list[Ints] = []
+    first_with: dict[bytes, int] = {}
+    row_indices: list[Ints] = []
+    kept_indices: list[Ints] = []
     row = before = 0
     for number, ids in enumerate(texts):
-        leader = first.setdefault(ids[:SHARED].tobytes(), number)
+        leader = first_with.setdefault(ids[:SHARED].tobytes(), number)
         common = 0
         if leader != number and len(ids) >= SHARED:
             length = min(len(ids), len(texts[leader]))
             differ = np.flatnonzero(ids[:length] != texts[leader][:length])
             common = int(differ[0]) if len(differ) else length
-        own = np.arange(len(ids) - common)
-        places.append(np.concatenate([places[leader][:common], row + own]) if common else row + own)
-        kept.append(before + common + own)
-        row += len(own)
+        suffix = np.arange(len(ids) - common)
+        row_indices.append(np.concatenate([row_indices[leader][:common], row + suffix]) if common else row + suffix)
+        kept_indices.append(before + common + suffix)
+        row += len(suffix)
         before += len(ids)
-    return places, np.concatenate(kept)
+    return row_indices, np.concatenate(kept_indices)

@@ -33,9 +33,9 @@ def other_rewards(rewards: Sequence[float], config: ChainsConfig) -> list[float]
         case "task":
             return [0.0] * len(rewards)
         case "chain":
-            return [math.fsum([*rewards[:own], *rewards[own + 1 :]]) for own in range(len(rewards))]
+            return [math.fsum([*rewards[:index], *rewards[index + 1 :]]) for index in range(len(rewards))]
         case "to_go":
-            return [math.fsum(rewards[own + 1 :]) for own in range(len(rewards))]
+            return [math.fsum(rewards[index + 1 :]) for index in range(len(rewards))]
 
 
 def with_chain_returns(group: RolloutGroup, config: ChainsConfig) -> RolloutGroup:
@@ -43,15 +43,15 @@ def with_chain_returns(group: RolloutGroup, config: ChainsConfig) -> RolloutGrou
     Their `reward` stays that of the task. Groups without chains stay as they are."""
     added: dict[int, float] = {}
     for chain in group.chains:
-        others = other_rewards([rollout.reward or 0.0 for rollout in chain], config)
-        added |= {id(rollout): other for rollout, other in zip(chain, others, strict=True)}
+        other_sums = other_rewards([rollout.reward or 0.0 for rollout in chain], config)
+        added |= {id(rollout): other_sum for rollout, other_sum in zip(chain, other_sums, strict=True)}
     if not any(added.values()):
         return group
-    return replace(group, rollouts=tuple(_earning(one, added.get(id(one), 0.0)) for one in group.rollouts))
+    return replace(group, rollouts=tuple(_earning(rollout, added.get(id(rollout), 0.0)) for rollout in group.rollouts))
 
 
 def _earning(rollout: Rollout, more: float) -> Rollout:
     if not more:
         return rollout
-    *turns, last = rollout.turn_rewards
-    return replace(rollout, turn_rewards=(*turns, last + more))
+    *turns, final = rollout.turn_rewards
+    return replace(rollout, turn_rewards=(*turns, final + more))

@@ -31,12 +31,12 @@ def demonstrations(config: SftConfig, renderer: Renderer, *, context: int) -> li
     """
     chosen: list[EpisodeSamples] = []
     for path in config.demonstrations:
-        found = read_episodes(path, "sft", held_out=config.held_out)
-        good = [t for t in found if t.failure is None and _reaches(t.value, config.reward)]
+        episodes = read_episodes(path, "sft", held_out=config.held_out)
+        good = [t for t in episodes if t.failure is None and _reaches(t.value, config.reward)]
         samples = [sample for t in good if (sample := render(t, renderer)) is not None and len(sample.ids) <= context]
         if not samples:
             raise ConfigError(
-                f"sft.demonstrations: nothing to learn from in {path}: of its {len(found)} episodes {len(good)} did "
+                f"sft.demonstrations: nothing to learn from in {path}: of its {len(episodes)} episodes {len(good)} did "
                 f"not fail and reach sft.reward ({config.reward}), and none of those both has a turn of the policy and "
                 f"fits into rollouts.context ({context} tokens)"
             )
@@ -86,16 +86,16 @@ def read_episodes(path: Path, table: str, *, held_out: bool) -> list[Trajectory]
     Raises:
         ConfigError: `read_latest` refuses the file, or it holds episodes of such a split.
     """
-    found = read_latest(path)
-    kept_back = Counter(one.split for one in found if is_held_out(one.split))
+    episodes = read_latest(path)
+    kept_back = Counter(episode.split for episode in episodes if is_held_out(episode.split))
     if kept_back and not held_out:
         splits = ", ".join(f"{count} of {split!r}" for split, count in sorted(kept_back.items()))
         raise ConfigError(
-            f"{table}: {path} has episodes of splits that are not for training: {splits} among {len(found)}. Learning "
-            f"from them would make evaluations on these splits meaningless. Leave them out (`ludus demos --from {path}`"
-            f" keeps the others), or set {table}.held_out = true"
+            f"{table}: {path} has episodes of splits that are not for training: {splits} among {len(episodes)}. "
+            f"Learning from them would make evaluations on these splits meaningless. Leave them out (`ludus demos "
+            f"--from {path}` keeps the others), or set {table}.held_out = true"
         )
-    return found
+    return episodes
 
 
 def render(trajectory: Trajectory, renderer: Renderer) -> Sample | None:
@@ -109,9 +109,9 @@ def render(trajectory: Trajectory, renderer: Renderer) -> Sample | None:
     ]
     ids, mask = renderer.conversation(trajectory.conversation, tools)
     turns, turn = [], -1
-    for before, own in zip([False, *mask], mask, strict=False):
-        turn += own and not before
-        turns.append(turn if own else -1)
+    for before, sampled in zip([False, *mask], mask, strict=False):
+        turn += sampled and not before
+        turns.append(turn if sampled else -1)
     sample = Sample(tuple(ids), tuple(mask), (0.0,) * len(ids), (-1,) * len(ids), tuple(turns))
     return sample if sample.sampled else None
 
@@ -120,8 +120,8 @@ def uniform(sample: Sample, advantage: float, weight: float, sequence: int) -> T
     """Return a sample in which all sampled tokens have the same advantage and weight."""
     return TrainSample(
         sample,
-        tuple(advantage if own else 0.0 for own in sample.mask),
-        tuple(weight if own else 0.0 for own in sample.mask),
+        tuple(advantage if sampled else 0.0 for sampled in sample.mask),
+        tuple(weight if sampled else 0.0 for sampled in sample.mask),
         sequence,
     )
 

@@ -74,7 +74,7 @@ class StalenessWindow:
         if len(chosen) < self._groups:
             return None
         behind = [self._versions[number] for number in by_age if number not in chosen]
-        due = (self.batches + 1 + place // self._groups for place in range(len(behind)))
+        due = (self.batches + 1 + index // self._groups for index in range(len(behind)))
         if any(batch > version + self._staleness for version, batch in zip(behind, due, strict=True)):
             return None
         self.batches += 1

@@ -158,14 +158,14 @@ class WorldKeeper:
     async def _find_first(self, label: str, start: FirstStart) -> None:
         """Record the world of a start whose answer an earlier process did not have. If the server did not get that
         request either, this one makes a world."""
-        place = self._places.get(label)
-        if place is None:
+        origin = self._places.get(label)
+        if origin is None:
             return
         try:
             async with (
                 asyncio.timeout(CLEAN_SECONDS),
-                await place.client.environment(place.environment).start(
-                    split=start.split, index=start.task, seed=start.seed, secrets=place.secrets, world=WorldChoice(),
+                await origin.client.environment(origin.environment).start(
+                    split=start.split, index=start.task, seed=start.seed, secrets=origin.secrets, world=WorldChoice(),
                     join=start.member,
                 ) as episode,
             ):  # fmt: skip
@@ -180,27 +180,27 @@ class WorldKeeper:
 
     async def _find_strays(self) -> None:
         """Record the branches of recorded worlds that the record does not have."""
-        for label, place in self._places.items():
+        for label, origin in self._places.items():
             if label not in self._kept.values():
                 continue
             with suppress(e.LudusError, TimeoutError):
                 async with asyncio.timeout(CLEAN_SECONDS):
-                    worlds = await place.client.worlds(place.environment)
-                self._kept |= {one.world: label for one in worlds if one.origin and one.origin.world in self._kept}
+                    worlds = await origin.client.worlds(origin.environment)
+                self._kept |= {row.world: label for row in worlds if row.origin and row.origin.world in self._kept}
 
     async def _delete(self, world: str) -> None:
-        place = self._places.get(self._kept.get(world, ""))
-        if place is None:
+        origin = self._places.get(self._kept.get(world, ""))
+        if origin is None:
             return
         with suppress(e.LudusError, TimeoutError):
             async with asyncio.timeout(CLEAN_SECONDS):
-                await place.client.world(world).delete(end=True)
+                await origin.client.world(world).delete(end=True)
             self.forget(world)
 
     async def _abandon(self, making: asyncio.Task[str]) -> None:
-        (made,) = await asyncio.gather(making, return_exceptions=True)
-        if isinstance(made, str):
-            await self._delete(made)
+        (world,) = await asyncio.gather(making, return_exceptions=True)
+        if isinstance(world, str):
+            await self._delete(world)
 
     def _spawn(self, work: Awaitable[T]) -> asyncio.Task[T]:
         async def run() -> T:

@@ -61,15 +61,15 @@ class Continuations:
         seed = derive_seed(self.policy.seed, "branch points")
         if not self.plan.due(driver.turns, seed):
             return
-        at, kept = continue_in(driver.episode, driver), self.policy.branch(driver.place)
+        at, policy = continue_in(driver.episode, driver), self.policy.branch(driver.place)
         ended = self.found[driver.turns] = []
         opened = [asyncio.get_running_loop().create_future() for _ in range(self.plan.config.continuations)]
-        for number, one in enumerate(opened):
-            self.tasks.append(self.group.create_task(self._continue(at, kept, number, one, ended)))
+        for number, future in enumerate(opened):
+            self.tasks.append(self.group.create_task(self._continue(at, policy, number, future, ended)))
         await asyncio.wait(opened)
 
     async def _continue(
-        self, at: Driver, kept: TokenPolicy, number: int, opened: asyncio.Future[None], ended: list[Rollout]
+        self, at: Driver, trunk_policy: TokenPolicy, number: int, opened: asyncio.Future[None], ended: list[Rollout]
     ) -> None:
         async def fork() -> Driver:
             forked = continue_in(await at.episode.fork(at.steps), at, number)
@@ -78,7 +78,7 @@ class Continuations:
 
         try:
             async with self.plan.slots:
-                policy = kept.branch(f"{at.turns}.{number}")
+                policy = trunk_policy.branch(f"{at.turns}.{number}")
                 try:
                     ended.append(await self.play(fork, policy))
                 finally:

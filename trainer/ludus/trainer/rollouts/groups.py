@@ -150,8 +150,8 @@ class GroupSpec:
 
     def policy_seed(self, sample: int, attempt: int) -> int:
         """Return the seed of what the policy samples in an episode."""
-        place = () if self.position is None else (self.position,)
-        return derive_seed(self.seed, "policy", sample, attempt, *place)
+        position_labels = () if self.position is None else (self.position,)
+        return derive_seed(self.seed, "policy", sample, attempt, *position_labels)
 
     @property
     def episodes(self) -> int:

@@ -54,6 +54,7 @@ class TaskSampler:
         self.environments = tuple(environments)
         open_episodes, branches = config.rollouts.concurrency, 0
         if config.advantages.credit == "monte_carlo":
+            # At least one slot for whole episodes, since forks begin only in those.
             branches = open_episodes - max(1, open_episodes // (1 + config.advantages.monte_carlo.continuations))
         self.episode_slots = EpisodeSlots(open_episodes - branches)
         """The limit of open episodes, shared by training and evaluation."""
@@ -64,7 +65,7 @@ class TaskSampler:
         self._seed = config.seed
         self._success = config.evaluation.threshold - SUCCESS_TOLERANCE
         self.mixer = Mixer(
-            [Source(one.label, one.entry.weight, one.entry.stage) for one in environments], config.mix,
+            [Source(part.label, part.entry.weight, part.entry.stage) for part in environments], config.mix,
             lag=(config.rollouts.staleness + 1) * config.rollouts.groups,
         )  # fmt: skip
         """The choice of the environments."""
@@ -81,25 +82,25 @@ class TaskSampler:
             if (file := environment.difficulty) is not None:
                 key, counts = (environment.label, file.split), file.counts()
                 self._outcomes[key] = dict(counts)
-                self._unreported[key] = {task: _outcomes_of(*both) for task, both in counts.items()}
+                self._unreported[key] = {task: _outcomes_of(*counted) for task, counted in counts.items()}
 
     @property
     def remarks(self) -> list[str]:
         """What the user should know about the environments before the run begins."""
         return [
-            f"{one.where} compares the episodes of a group (groups/score), which this trainer does not ask for: it "
-            "learns from each episode's own reward"
-            for one in self.environments
-            if one.info.group_scoring
+            f"{environment.where} compares the episodes of a group (groups/score), which this trainer does not ask "
+            "for: it learns from each episode's own reward"
+            for environment in self.environments
+            if environment.info.group_scoring
         ]
 
     @property
     def evaluated(self) -> tuple[ConnectedEnvironment, ...]:
         """The environments without those that occur before, such as other splits or stages of the same one."""
-        first: dict[tuple[str, str], ConnectedEnvironment] = {}
+        by_address: dict[tuple[str, str], ConnectedEnvironment] = {}
         for environment in self.environments:
-            first.setdefault((environment.entry.url, environment.info.name), environment)
-        return tuple(first.values())
+            by_address.setdefault((environment.entry.url, environment.info.name), environment)
+        return tuple(by_address.values())
 
     def find(self, label: str) -> ConnectedEnvironment:
         """Return the environment with that label.
@@ -131,8 +132,12 @@ class TaskSampler:
 
     def cover_mix(self, groups: Sequence[RolloutGroup]) -> bool:
         """Return whether the groups are from every source of the mix, or of its last stage."""
-        last = self.mixer.last_stage
-        needed = {one.label for one in self.mixer.sources if self.mixer.policy.kind != "stages" or one.stage == last}
+        last_stage = self.mixer.last_stage
+        needed = {
+            source.label
+            for source in self.mixer.sources
+            if self.mixer.policy.kind != "stages" or source.stage == last_stage
+        }
         return needed <= {group.environment for group in groups}
 
     def _greatest(self, label: str) -> float:
@@ -145,9 +150,11 @@ class TaskSampler:
         Raises:
             RolloutError: the server refuses, cannot be reached any more, or returns no task.
         """
+        # From seed and number alone, so that a resumed run draws the same task for the group.
         rng = random.Random(derive_seed(self._seed, "group", number))
         async with self._draw_lock:  # the mixer is asked in the order of the numbers
             while not self.mixer.ready(number):
+                # Only this draw can wait here, because it holds the lock; `record` wakes it after each result.
                 self._recorded.clear()
                 await self._recorded.wait()
             environment = self.find(self.mixer.choose(number, rng))
@@ -165,11 +172,13 @@ class TaskSampler:
     async def _choose(self, environment: ConnectedEnvironment, rng: random.Random) -> TaskRow:
         curriculum, split = environment.entry.curriculum, self.split(environment)
         if curriculum is not None:
+            # One report at a time: another in between would change the count that `_report_new` compares.
             async with self._report_lock:
                 for key in [key for key in self._unreported if key[0] == environment.label]:
                     await self._report_new(environment, key)
-        known = self._outcomes.get((environment.label, split), {})
-        task = await draw_task(environment.remote, split, curriculum, known, rng)
+        outcomes = self._outcomes.get((environment.label, split), {})
+        task = await draw_task(environment.remote, split, curriculum, outcomes, rng)
+        # A chain is played from its first task, whichever of its tasks was drawn.
         before = task.index % environment.chain
         return await environment.remote.task(split, index=task.index - before) if before else task
 
@@ -184,8 +193,8 @@ class TaskSampler:
 
     def _least(self, environment: ConnectedEnvironment) -> float:
         """Return the lowest reward that counts as a pass."""
-        own = environment.entry.success_at
-        return self._success if own is None else own - SUCCESS_TOLERANCE
+        success_at = environment.entry.success_at
+        return self._success if success_at is None else success_at - SUCCESS_TOLERANCE
 
     def report(self, group: RolloutGroup) -> None:
         """Record a group's task outcomes for stages and curriculum. The server gets them before its next choice."""
@@ -208,24 +217,28 @@ class TaskSampler:
             passed = [reward >= self._least(environment) for reward in rewards]
             key = (group.environment, split)
             self._unreported.setdefault(key, {}).setdefault(group.task, []).extend(passed)
-            known = self._outcomes.setdefault(key, {})
-            tries, passes = known.get(group.task, (0, 0))
-            known[group.task] = (tries + len(passed), passes + sum(passed))
+            outcomes = self._outcomes.setdefault(key, {})
+            tries, passes = outcomes.get(group.task, (0, 0))
+            outcomes[group.task] = (tries + len(passed), passes + sum(passed))
 
     async def _report_new(self, environment: ConnectedEnvironment, key: tuple[str, str]) -> None:
         """Report new outcomes to the server, and all earlier ones if it has lost them, for example by a restart."""
-        news, known = self._unreported.pop(key), dict(self._outcomes[key])
+        # Taken before the request, because new outcomes may come during it. A lost report shows as a gap next time.
+        news, totals = self._unreported.pop(key), dict(self._outcomes[key])
         recorded = await self._send(environment, key[1], news)
-        if recorded < sum(tries for tries, _ in known.values()):
+        if recorded < sum(tries for tries, _ in totals.values()):
             for task, passed in news.items():
-                known[task] = (known[task][0] - len(passed), known[task][1] - sum(passed))
-            earlier = {task: _outcomes_of(*both) for task, both in known.items()}
+                totals[task] = (totals[task][0] - len(passed), totals[task][1] - sum(passed))
+            earlier = {task: _outcomes_of(*counted) for task, counted in totals.items()}
             await self._send(environment, key[1], earlier)
 
     async def _send(self, environment: ConnectedEnvironment, split: str, passed: dict[str, list[bool]]) -> int:
         """Send outcomes and return how many the server has now."""
-        outcomes = [Outcome(task=task, reward=one, passed=one) for task, many in passed.items() for one in many]
+        outcomes = [
+            Outcome(task=task, reward=result, passed=result) for task, results in passed.items() for result in results
+        ]
         recorded = 0
+        # Also without any outcome, because the answer says how many the server has.
         for start in range(0, max(1, len(outcomes)), REPORTED):
             recorded = await environment.remote.report_outcomes(split, outcomes[start : start + REPORTED])
         return recorded
@@ -238,8 +251,8 @@ class TaskSampler:
             "stages": dict(self._stages),
             "recent": {label: list(recent) for label, recent in self._recent.items()},
             "outcomes": [
-                [*key, {task: list(counts) for task, counts in known.items()}, self._unreported.get(key, {})]
-                for key, known in self._outcomes.items()
+                [*key, {task: list(counts) for task, counts in outcomes.items()}, self._unreported.get(key, {})]
+                for key, outcomes in self._outcomes.items()
             ],
         }
 
@@ -250,11 +263,12 @@ class TaskSampler:
             self.opponents.load_state(opponents)
         labels = {environment.label: environment for environment in self.environments}
         for label in labels.keys() & state["stages"].keys():
+            # The configuration may have fewer stages than when the state was saved.
             self._stages[label] = min(state["stages"][label], len(labels[label].splits) - 1)
             self._recent[label] = deque(state["recent"][label])
-        for label, split, known, news in state["outcomes"]:
+        for label, split, counts, news in state["outcomes"]:
             if label in labels and labels[label].entry.curriculum is not None:
-                self._outcomes[label, split] = {task: (tries, passes) for task, (tries, passes) in known.items()}
+                self._outcomes[label, split] = {task: (tries, passes) for task, (tries, passes) in counts.items()}
                 self._unreported[label, split] = {task: list(passed) for task, passed in news.items()}
 
 
@@ -274,7 +288,7 @@ async def open_source(config: TrainConfig, *, outage_seconds: float = OUTAGE_SEC
     """
     async with AsyncExitStack() as stack:
         clients: dict[tuple[str, str, str | None], tuple[Client, tuple[EnvironmentInfo, ...]]] = {}
-        found: list[ConnectedEnvironment] = []
+        connected: list[ConnectedEnvironment] = []
         keeper = WorldKeeper(config.output / FILE)
         for entry in config.environments:
             address = (entry.url, entry.wire, entry.token_variable)
@@ -283,7 +297,7 @@ async def open_source(config: TrainConfig, *, outage_seconds: float = OUTAGE_SEC
             client, infos = clients[address]
             info = _find(entry, infos)
             label = entry.label or info.name
-            if any(other.label == label for other in found):
+            if any(earlier.label == label for earlier in connected):
                 raise ConfigError(f"two environments are called {label!r}; give each a `label` of its own")
             secrets = {name: _variable(variable, f"secret {name!r}") for name, variable in entry.secrets.items()}
             environment = ConnectedEnvironment(
@@ -303,16 +317,17 @@ async def open_source(config: TrainConfig, *, outage_seconds: float = OUTAGE_SEC
                 await _check_chains(environment)
                 keeper.add(label, client, info.name, secrets)
                 environment = replace(environment, chain=info.worlds.chain, keeper=keeper)
-            found.append(replace(environment, difficulty=await _difficulty(environment)))
-        if config.self_play is not None and not any(environment.info.seats for environment in found):
-            labels = ", ".join(repr(environment.label) for environment in found)
+            connected.append(replace(environment, difficulty=await _difficulty(environment)))
+        if config.self_play is not None and not any(environment.info.seats for environment in connected):
+            labels = ", ".join(repr(environment.label) for environment in connected)
             raise ConfigError(f"self_play needs an environment with seats, and {labels} has none; remove the table")
-        if config.chains is not None and all(environment.chain == 1 for environment in found):
-            labels = ", ".join(repr(environment.label) for environment in found)
+        if config.chains is not None and all(environment.chain == 1 for environment in connected):
+            labels = ", ".join(repr(environment.label) for environment in connected)
             raise ConfigError(f"chains need an environment whose tasks form chains, and {labels} has none; remove it")
         await keeper.recover()
+        # Pushed last, so that it runs while the clients are still connected.
         stack.push_async_callback(keeper.clean_up)
-        yield TaskSampler(config, found)
+        yield TaskSampler(config, connected)
 
 
 async def _connect(
@@ -326,6 +341,7 @@ async def _connect(
         try:
             async with (
                 asyncio.timeout(2 * PROBE_SECONDS),
+                # A wrong address must fail soon; the client that stays tries for `outage_seconds`.
                 connect(entry.url, token=token, wire=wire, reconnect_seconds=PROBE_SECONDS) as probe,
             ):
                 infos = await probe.environments()
@@ -351,11 +367,11 @@ def _find(entry: EnvironmentConfig, infos: Sequence[EnvironmentInfo]) -> Environ
     raise ConfigError(f"there is no environment {entry.name!r} at {entry.url}; it has {names}")
 
 
-def _variable(name: str, what: str) -> str:
+def _variable(name: str, purpose: str) -> str:
     try:
         return os.environ[name]
     except KeyError:
-        raise ConfigError(f"{what} is to be read from the environment variable {name}, which is not set") from None
+        raise ConfigError(f"{purpose} is to be read from the environment variable {name}, which is not set") from None
 
 
 async def _check(environment: ConnectedEnvironment, held_out: str, *, matches: bool) -> None:
@@ -364,11 +380,11 @@ async def _check(environment: ConnectedEnvironment, held_out: str, *, matches: b
     Raises:
         ConfigError: the environment cannot be learned from.
     """
-    info, remote, where, splits = environment.info, environment.remote, environment.where, environment.splits
-    known = [split.name for split in info.splits]
+    info, remote, label, splits = environment.info, environment.remote, environment.where, environment.splits
+    names = [split.name for split in info.splits]
     for split, key in [*((split, "split") for split in splits), (held_out, "evaluation.split")]:
-        if split not in known:
-            raise ConfigError(f"{where} has no split {split!r} (`{key}`); it has {', '.join(map(repr, known))}")
+        if split not in names:
+            raise ConfigError(f"{label} has no split {split!r} (`{key}`); it has {', '.join(map(repr, names))}")
     try:
         await remote.task(held_out, index=0)
         if environment.entry.curriculum is not None:
@@ -378,11 +394,11 @@ async def _check(environment: ConnectedEnvironment, held_out: str, *, matches: b
         async with remote.episode(split=splits[0], secrets=environment.secrets) as episode:
             await episode.rewards()
             if not episode.tools and not episode.gradable:
-                raise ConfigError(f"{where} has no tools and grades no answers, so nothing can be earned there")
+                raise ConfigError(f"{label} has no tools and grades no answers, so nothing can be earned there")
     except e.RequestError as error:
-        raise ConfigError(f"{where} cannot be learned from: {error.message}") from error
+        raise ConfigError(f"{label} cannot be learned from: {error.message}") from error
     except e.TransportError as error:
-        raise ConfigError(f"{where} does not answer: {error.message}") from error
+        raise ConfigError(f"{label} does not answer: {error.message}") from error
     except e.LudusError:
         return  # this one episode failed; the run will show whether all of them do
 
@@ -437,7 +453,7 @@ async def _difficulty(environment: ConnectedEnvironment) -> DifficultyFile | Non
     curriculum, info = environment.entry.curriculum, environment.info
     if curriculum is None or curriculum.difficulty is None:
         return None
-    where = f"the curriculum of {environment.where} cannot begin with {curriculum.difficulty}"
+    prefix = f"the curriculum of {environment.where} cannot begin with {curriculum.difficulty}"
     try:
         file = read_difficulty(curriculum.difficulty)
         wrong = file.mismatch(info.name, info.version, [split.name for split in info.splits])
@@ -445,17 +461,17 @@ async def _difficulty(environment: ConnectedEnvironment) -> DifficultyFile | Non
             learned = ", ".join(map(repr, environment.splits))
             wrong = f"it was measured on the split {file.split!r}, and what is learned from is {learned}"
         if wrong is not None:
-            raise ConfigError(f"{where}: {wrong}")
+            raise ConfigError(f"{prefix}: {wrong}")
         tasks = list(file.tasks)
         for start in range(0, len(tasks), CHECKED):
             some = tasks[start : start + CHECKED]
-            found = await asyncio.gather(
+            rows = await asyncio.gather(
                 *(environment.remote.task(file.split, task=task) for task in some), return_exceptions=True
             )
-            if missing := [error for error in found if isinstance(error, BaseException)]:
+            if missing := [error for error in rows if isinstance(error, BaseException)]:
                 raise missing[0]
     except e.LudusError as error:
-        raise ConfigError(f"{where}: {error.message}") from error
+        raise ConfigError(f"{prefix}: {error.message}") from error
     return file
 
 

@@ -20,16 +20,16 @@ class EpisodeSlots(asyncio.Semaphore):
     async def held(self, count: int) -> AsyncIterator[None]:
         """Hold `count` slots during the body. Matches collect their slots one after the other, so that two of them
         never wait for each other's."""
-        taken = 0
+        acquired = 0
         try:
             async with self._many:
-                for taken in range(1, count + 1):
+                for acquired in range(1, count + 1):
                     try:
                         await self.acquire()
                     except BaseException:
-                        taken -= 1
+                        acquired -= 1
                         raise
             yield
         finally:
-            for _ in range(taken):
+            for _ in range(acquired):
                 self.release()

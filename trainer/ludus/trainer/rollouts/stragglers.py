@@ -83,17 +83,17 @@ class Stragglers:
 
     async def wait(self, attempts: Sequence[asyncio.Task[Any]]) -> None:
         """Wait until all tasks have ended, and cancel those that take too long."""
-        began, left = self.clock.seconds(), set(attempts)
-        while 2 * len(left) > len(attempts):
-            _, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
-        if not left:
+        began, running = self.clock.seconds(), set(attempts)
+        while 2 * len(running) > len(attempts):
+            _, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+        if not running:
             return
         seconds = max(self.seconds, 2 * (self.clock.seconds() - began))
         try:
             async with self.clock.limit(seconds):
-                await asyncio.wait(left)
+                await asyncio.wait(running)
         except TimeoutError:
-            await self._end([attempt for attempt in left if not attempt.done()])
+            await self._end([attempt for attempt in running if not attempt.done()])
 
     async def _end(self, late: Sequence[asyncio.Task[Any]]) -> None:
         self.over = True
@@ -102,6 +102,6 @@ class Stragglers:
                 end.now()
             else:
                 attempt.cancel()
-        _, left = await asyncio.wait(late, timeout=SETTLE_SECONDS)
-        for attempt in left:
+        _, running = await asyncio.wait(late, timeout=SETTLE_SECONDS)
+        for attempt in running:
             attempt.cancel()

@@ -34,16 +34,18 @@ def rollout_metrics(
     rollouts = [rollout for group in everything for rollout in group.rollouts]
     scored = [rollout for rollout in rollouts if rollout.status is not RolloutStatus.FAILED]
     failed = sum(group.least_scored < minimum for group in dropped)
-    continued = [one for group in everything for one in group.continuations]
+    continued = [rollout for group in everything for rollout in group.continuations]
     metrics = {
-        "environment/steps": float(sum(one.environment_steps for one in (*rollouts, *continued))),
-        "environment/repeated": float(sum(b.step for one in continued if (b := one.trajectory.branch) is not None)),
+        "environment/steps": float(sum(rollout.environment_steps for rollout in (*rollouts, *continued))),
+        "environment/repeated": float(
+            sum(b.step for rollout in continued if (b := rollout.trajectory.branch) is not None)
+        ),
         "rollout/turns": _mean([len(rollout.trajectory.turns) for rollout in scored]),
         "rollout/tokens": _mean([rollout.sampled for rollout in scored]),
         "rollout/failed": 1 - len(scored) / max(1, len(rollouts)),
         "rollout/truncated": _mean([rollout.status is RolloutStatus.TRUNCATED for rollout in scored]),
         "rollout/parse_errors": _mean([rollout.parse_errors for rollout in scored]),
-        "rollout/noise": _mean([step.noise is not None for one in scored for step in one.trajectory.steps]),
+        "rollout/noise": _mean([step.noise is not None for rollout in scored for step in rollout.trajectory.steps]),
         "rollout/dropped_constant": float(len(dropped) - failed),
         "rollout/dropped_failed": float(failed),
         "reward/mean": _mean(rewards := scored_rewards(scored)),
@@ -52,10 +54,10 @@ def rollout_metrics(
     by_label: dict[str, list[float]] = defaultdict(list)
     for group in everything:
         by_label[group.environment] += scored_rewards(group.rollouts)
-    metrics |= {f"reward/{label}": _mean(own) for label, own in sorted(by_label.items()) if own}
+    metrics |= {f"reward/{label}": _mean(rewards) for label, rewards in sorted(by_label.items()) if rewards}
     metrics |= _by_part(everything)
     metrics |= {f"ends/{end}": count / len(scored) for end, count in sorted(Counter(map(_end, scored)).items())}
-    ages = [batch - first for group in groups for rollout in group.scored if (first := rollout.oldest_version) >= 0]
+    ages = [batch - oldest for group in groups for rollout in group.scored if (oldest := rollout.oldest_version) >= 0]
     return metrics | {"rollout/staleness_mean": _mean(ages), "rollout/staleness_max": float(max(ages, default=0))}
 
 
@@ -70,7 +72,7 @@ def _by_part(groups: Sequence[RolloutGroup]) -> dict[str, float]:
                 values[f"component/{group.environment}/{name}"].append(part.value)
             if isinstance(level, str | int | float) and rollout.reward is not None:
                 values[f"difficulty/{group.environment}/{level}"].append(rollout.reward)
-    return {name: _mean(own) for name, own in sorted(values.items())}
+    return {name: _mean(part_values) for name, part_values in sorted(values.items())}
 
 
 class TaskSolved(Exception):
@@ -80,10 +82,10 @@ class TaskSolved(Exception):
 def nothing_left(constant: Sequence[RolloutGroup]) -> str:
     """Return the message of a `TaskSolved`."""
     earned = Counter((group.environment, earned_by(group)) for group in constant)
-    kinds = ", ".join(f"{label}: {count} × {what}" for (label, what), count in sorted(earned.items()))
+    descriptions = ", ".join(f"{label}: {count} × {what}" for (label, what), count in sorted(earned.items()))
     return (
         f"the task is solved: every episode of the last {len(constant)} groups earned the most there is to earn "
-        f"({kinds}), so nothing is left to learn from comparing them"
+        f"({descriptions}), so nothing is left to learn from comparing them"
     )
 
 

@@ -111,13 +111,13 @@ def _key_of(header: Mapping[str, Any], keys: Sequence[Mapping[str, Any]], algori
     if algorithm not in ALGORITHMS or algorithm not in algorithms:
         raise _refused(f"its algorithm {str(algorithm)[:20]!r} is not one that the provider may use")
     possible = []
-    for one in keys:
-        of_name = name is None or one.get("kid") == name
-        if of_name and one.get("kty") in _KEY_TYPES and one.get("use", "sig") == "sig":
-            if one.get("alg", algorithm) != algorithm:
+    for key in keys:
+        of_name = name is None or key.get("kid") == name
+        if of_name and key.get("kty") in _KEY_TYPES and key.get("use", "sig") == "sig":
+            if key.get("alg", algorithm) != algorithm:
                 continue
             try:
-                possible.append(jwt.PyJWK(dict(one), algorithm))
+                possible.append(jwt.PyJWK(dict(key), algorithm))
             except (jwt.PyJWTError, ValueError, TypeError, KeyError, UnsupportedAlgorithm):
                 continue  # a key for another algorithm, or one that is broken
     if not possible:
