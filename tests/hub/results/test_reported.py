@@ -59,6 +59,18 @@ async def test_an_upload_is_shown_on_the_board_of_its_version_and_level_alone(hu
     assert [row["mean"]["value"] for row in reported["rows"]] == [0.5]
 
 
+async def test_a_row_of_a_board_has_the_median_over_tasks_next_to_the_mean(hub: ResultsHub) -> None:
+    package = f"{OWNER}/{new_name()}"
+    digest = hub.publish(package)
+    async with hub.client() as client:
+        answer = await sent(client, package, submission(digest, 1.0, 0.0, 0.0))
+        assert answer.status_code == 201, answer.text
+        page = await client.get(f"/{package}/versions/1.0.0/board?environment=locks&split=test&level=reported")
+    (row,) = (await board_of(hub, package, "reported"))["rows"]
+    assert (row["mean"]["value"], row["median"]) == (pytest.approx(1 / 3), 0.0)
+    assert "median 0<" in page.text
+
+
 @pytest.mark.parametrize("spelling", ["1", "1.0", "1.0.0.0"])
 async def test_results_of_every_spelling_of_a_version_are_on_one_board(hub: ResultsHub, spelling: str) -> None:
     package = f"{OWNER}/{new_name()}"

@@ -358,6 +358,8 @@ class BoardRow(WireModel):
     unscored: Whole
     mean: Estimate
     """Over the episodes of all runs."""
+    median: float | None = None
+    """The median over tasks of each task's mean; null in rows that a hub before wrote."""
     success: Estimate
     pass_at: dict[int, Estimate] = {}
     input_tokens: Whole | None = None

@@ -109,10 +109,11 @@ def _row(runs: Sequence[ResultRun]) -> BoardRow:
     return BoardRow(
         by=runs[0].principal, by_publisher=any(run.by_publisher for run in runs), model=runs[0].model,
         harness=runs[0].harness, runs=tuple(run.key for run in runs[:MOST_RUNS]), account_runs=len(runs),
-        tasks=found.tasks, episodes=found.episodes, unscored=sum(one.unscored for one in figures), mean=found.mean,
-        success=found.success, pass_at=found.pass_at, input_tokens=sum_if_known(one.input_tokens for one in figures),
-        output_tokens=sum_if_known(one.output_tokens for one in figures),
-        cost=sum_if_known(one.cost for one in figures),
+        tasks=found.tasks, episodes=found.episodes, unscored=sum(run.unscored for run in figures), mean=found.mean,
+        median=found.median, success=found.success, pass_at=found.pass_at,
+        input_tokens=sum_if_known(run.input_tokens for run in figures),
+        output_tokens=sum_if_known(run.output_tokens for run in figures),
+        cost=sum_if_known(run.cost for run in figures),
         at=max(aware(run.ended_at) for run in runs if run.ended_at is not None),
     )  # fmt: skip
 

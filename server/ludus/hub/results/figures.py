@@ -9,6 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Final, NamedTuple, TypeVar
 
 from ludus.client.summary import SUCCESS_TOLERANCE
@@ -43,6 +44,8 @@ class Statistics:
     """The statistics of one or more runs."""
 
     mean: Estimate
+    median: float
+    """The median over tasks of each task's mean."""
     success: Estimate
     pass_at: dict[int, Estimate]
     tasks: int
@@ -104,7 +107,8 @@ def statistics_of(sums: Sequence[TaskSums], samples: int, reward_range: Interval
         samples: the largest k of pass@k.
         reward_range: the declared range, to which intervals are clipped.
     """
-    mean = mean_estimate([sum_.total / sum_.episodes for sum_ in sums], reward_range)
+    means = [sum_.total / sum_.episodes for sum_ in sums]
+    mean = mean_estimate(means, reward_range)
     episodes = sum(sum_.episodes for sum_ in sums)
     success = share_estimate([sum_.passes / sum_.episodes for sum_ in sums], episodes)
     assert mean is not None
@@ -112,7 +116,7 @@ def statistics_of(sums: Sequence[TaskSums], samples: int, reward_range: Interval
     counts = [(sum_.episodes, sum_.passes) for sum_ in sums]
     ks = sorted({*(2**power for power in range(samples.bit_length())), samples})
     pass_at = {k: found for k in ks if (found := pass_estimates(counts, k)[0]) is not None}
-    return Statistics(mean, success, pass_at, len(sums), episodes)
+    return Statistics(mean, median(means), success, pass_at, len(sums), episodes)
 
 
 def run_figures(
