@@ -27,9 +27,9 @@ from ludus.client import Policy, RandomPolicy, RemoteEnvironment, connect, rollo
 from ludus.protocol import Message
 from ludus.protocol.content import text_of
 from ludus.validation import Settings, validate
-from ludus.validation.local_environments import LocalEnvironments
-from ludus.validation.oracle import OraclePolicy
-from ludus.validation.server_process import serving
+from ludus.validation.core.local_environments import LocalEnvironments
+from ludus.validation.core.oracle import OraclePolicy
+from ludus.validation.core.server_process import serving
 from ludus.validation.shortcuts import DEFAULT_BOUND, NAMES
 
 ENVIRONMENTS: Final = Path(__file__).resolve().parents[1] / "environments" / "ludus" / "environments"

@@ -27,8 +27,8 @@ from processes import cpu_seconds, serve
 
 from ludus.client import Conversation, Episode, RandomPolicy, RemoteEnvironment, connect, rollout_all
 from ludus.protocol import Answer
-from ludus.validation.local_environments import LocalEnvironments
-from ludus.validation.oracle import OraclePolicy
+from ludus.validation.core.local_environments import LocalEnvironments
+from ludus.validation.core.oracle import OraclePolicy
 
 PAGE: Final = Path(__file__).resolve().parents[1] / "docs" / "environments.md"
 BEGIN: Final = "<!-- measured environments -->"

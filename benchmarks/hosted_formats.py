@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 from ludus.client import connect
 from ludus.client.environment import RemoteEnvironment
 from ludus.client.policies.values import random_value
-from ludus.validation.server_process import serving
+from ludus.validation.core.server_process import serving
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "docs" / "assets" / "hosted_formats.json"

@@ -28,7 +28,7 @@ from ludus.cli.app import app as cli_app
 from ludus.protocol import METHODS, lifecycle
 from ludus.protocol.lifecycle import EVENT_OF_REASON, EndReason, Event, advance
 from ludus.validation import CHECKS
-from ludus.validation.surroundings import CAUSES
+from ludus.validation.core.surroundings import CAUSES
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ("README.md", "CONTRIBUTING.md", "*/README.md", "docs/**/*.md")

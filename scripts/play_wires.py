@@ -42,7 +42,7 @@ from ludus.protocol.episodes import EpisodeInfo
 from ludus.protocol.errors import from_wire
 from ludus.protocol.modules import Module
 from ludus.trainer.quickstart import serving
-from ludus.validation.oracle import OraclePolicy
+from ludus.validation.core.oracle import OraclePolicy
 
 ENVIRONMENTS = ("guess_number", "countdown", "wordle")
 LUDUS = Path(sys.executable).with_name("ludus")

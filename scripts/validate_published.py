@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import installer
 
 from ludus.validation import validate
-from ludus.validation.settings import Settings
+from ludus.validation.core.settings import Settings
 
 RESULTS = installer.ROOT / "docs" / "assets" / "published_environments.json"
 TASKS = 4

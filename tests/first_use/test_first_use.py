@@ -22,7 +22,7 @@ from terminal import run_ludus_here
 from ludus.client import Call, Conversation, RandomPolicy, connect, read_trajectories, rollout_all, text_of
 from ludus.client.local_server import LocalServer
 from ludus.protocol.content import Message
-from ludus.validation.oracle import DemonstratorPolicy, OraclePolicy
+from ludus.validation.core.oracle import DemonstratorPolicy, OraclePolicy
 
 HERE: Final = Path(__file__).parent
 LUDUS: Final = Path(sys.executable).with_name("ludus")

@@ -23,7 +23,7 @@ from ludus.protocol.lifecycle import EndReason
 from ludus.server import EpisodeLimits
 from ludus.server.tasks.formats import parse_source, resolve
 from ludus.testing import play
-from ludus.validation.server_process import serving
+from ludus.validation.core.server_process import serving
 
 pytestmark = pytest.mark.timeout(300)
 """The interpreters of peers take long to import their packages on a busy machine."""

@@ -29,7 +29,7 @@ from ludus.protocol.errors import ConnectionFailed, InvalidParams, SplitNotFound
 from ludus.protocol.items import MalformedCall
 from ludus.server import Answer, Call, Environment, EpisodeLimits, Private, Result, Split, StepResult, Task, tool
 from ludus.server.serving.serve import LudusServer, serving
-from ludus.validation.oracle import OraclePolicy
+from ludus.validation.core.oracle import OraclePolicy
 
 Remote = Callable[..., Awaitable[RemoteEnvironment]]
 

@@ -16,7 +16,7 @@ from faults_of import FAULTS
 from waiting import block_until, is_running
 
 from ludus.validation import CHECKS
-from ludus.validation.server_process import serving
+from ludus.validation.core.server_process import serving
 
 LUDUS = Path(sys.executable).with_name("ludus")
 DOCS = Path(__file__).parents[2] / "docs" / "validation.md"

@@ -65,7 +65,7 @@ def test_noise_of_each_episode_is_no_fault_of_seeds() -> None:
 
 @pytest.mark.suite("validation")
 def test_the_limit_of_turns_is_not_laid_at_the_oracles_door(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ludus.validation.target.ORACLE_TURNS", 30)
+    monkeypatch.setattr("ludus.validation.core.target.ORACLE_TURNS", 30)
     verdict = verdict_of("LongWalk", "oracle-max")
     assert verdict.status == "skipped"
     assert "8 of 8 episodes of the oracle were stopped after" in verdict.detail

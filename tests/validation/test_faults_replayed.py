@@ -17,8 +17,9 @@ from replayed import FIRST, SOUND, TRAPS
 from suite_selection import selected_suites
 
 from ludus.server.tasks.catalog import snake_case
-from ludus.validation import CHECKS, Report, causes, validate
-from ludus.validation.surroundings import CAUSES, HOOKS
+from ludus.validation import CHECKS, Report, validate
+from ludus.validation.core import causes
+from ludus.validation.core.surroundings import CAUSES, HOOKS
 
 LUDUS = [sys.executable, "-m", "ludus.cli"]
 IN_SUITE = pytest.mark.suite("planted-faults")

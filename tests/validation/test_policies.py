@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ludus.validation.policies import empty_arguments
+from ludus.validation.core.policies import empty_arguments
 
 
 @pytest.mark.parametrize(

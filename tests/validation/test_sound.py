@@ -66,7 +66,7 @@ def test_every_example_passes_the_strict_command(example: str) -> None:
 @pytest.mark.suite("validation")
 @pytest.mark.timeout(600)
 def test_what_is_seen_from_outside_alone_finds_nothing_false(tmp_path: Path) -> None:
-    from ludus.validation.server_process import serving
+    from ludus.validation.core.server_process import serving
 
     async def check() -> None:
         targets = [f"{FAULTS}/sound.py:{name}" for name in ("Sums", "Doors", "Choices")]

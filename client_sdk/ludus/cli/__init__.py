@@ -6,7 +6,7 @@ An entry point's value is a function `register(app: typer.Typer) -> None` that a
     [project.entry-points."ludus.commands"]
     server = "ludus.server.commands.serve:register"        # the entry point's own name has no meaning
 
-    # ludus/server/web/commands.py
+    # ludus/server/commands/serve.py
     COMMANDS: Final = {"serve": "Serve environments.", "token": "Make and list tokens."}
 
     def register(app: typer.Typer) -> None:

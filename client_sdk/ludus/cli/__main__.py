@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from ludus.cli import main
+from ludus.cli.app import main
 
 main()

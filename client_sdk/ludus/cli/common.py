@@ -83,7 +83,7 @@ async def client_of(target: str, token: str | None, wire: str) -> AsyncIterator[
 
     async with AsyncExitStack() as stack:
         if is_local(target):
-            from ludus.validation.local_environments import source_of
+            from ludus.validation.core.local_environments import source_of
 
             target, token = await stack.enter_async_context(served_address([source_of(target)])), ""
         try:
@@ -103,7 +103,10 @@ async def served_address(sources: Sequence[str]) -> AsyncIterator[str]:
     Yields:
         The server's address.
     """
-    from ludus.validation.server_process import ServerProcess, serving  # here, since `ludus envs URL` does not need it
+    from ludus.validation.core.server_process import (  # here, since `ludus envs URL` does not need it
+        ServerProcess,
+        serving,
+    )
 
     served: ServerProcess | None = None
     try:
@@ -120,7 +123,7 @@ def is_local(target: str) -> bool:
     Raises:
         BadParameter: it is an address without `http://`.
     """
-    from ludus.validation.local_environments import is_address
+    from ludus.validation.core.local_environments import is_address
 
     try:
         return not is_address(target)

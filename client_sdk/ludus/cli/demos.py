@@ -35,8 +35,8 @@ from ludus.evaluation.playing import collect
 from ludus.protocol.episodes import EnvironmentInfo
 from ludus.protocol.errors import EveryAttemptFailed, InvalidParams
 from ludus.protocol.trajectory import Trajectory
-from ludus.validation.local_environments import LocalEnvironments
-from ludus.validation.oracle import DemonstratorPolicy, OraclePolicy
+from ludus.validation.core.local_environments import LocalEnvironments
+from ludus.validation.core.oracle import DemonstratorPolicy, OraclePolicy
 
 DemoPolicy = Annotated[
     str | None,
@@ -148,7 +148,7 @@ def demos(
     if form == "trajectories" and target is not None:
         where = f"--environments.0.url={target}"
         if is_local(target):
-            from ludus.validation.local_environments import source_of
+            from ludus.validation.core.local_environments import source_of
 
             where = f"--serve {source_of(target)}"  # which serves the variant, too
         console.print(shown(f"To train on them: ludus train --tiny-from {path} {where}"), soft_wrap=True)

@@ -14,7 +14,7 @@ from ludus.cli.common import errors, is_local, shown
 from ludus.client import Harness, Policy, Summary, TrajectoryWriter
 from ludus.protocol import errors as e
 from ludus.protocol.episodes import EnvironmentInfo
-from ludus.validation.oracle import DemonstratorPolicy, OraclePolicy
+from ludus.validation.core.oracle import DemonstratorPolicy, OraclePolicy
 
 __all__ = [
     "EpisodeSeconds",
@@ -55,7 +55,7 @@ SHOWN_CAUSES: Final = 2
 
 def source_of_target(target: str) -> str | None:
     """Return the class of a command's target, for its oracle; None for the address of a server."""
-    from ludus.validation.local_environments import source_of
+    from ludus.validation.core.local_environments import source_of
 
     return source_of(target) if is_local(target) else None
 

@@ -16,7 +16,7 @@ from ludus.cli.common import parse_pairs
 from ludus.client import Policy, RandomPolicy
 from ludus.client.loading import load_object
 from ludus.evaluation.config import DEFAULT_URLS, KEY_VARIABLES, Wire
-from ludus.validation.oracle import DemonstratorPolicy, OraclePolicy
+from ludus.validation.core.oracle import DemonstratorPolicy, OraclePolicy
 
 __all__ = ["PolicyChoice", "json_or_text"]
 

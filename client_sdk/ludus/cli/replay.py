@@ -143,7 +143,7 @@ def open_reexecution(chosen: Recorded, env: str | None) -> Reexecution:
     """
     from ludus.server.recovery.reexecution import Reexecution
     from ludus.server.tasks.loading import load_environment
-    from ludus.validation.local_environments import installed_class
+    from ludus.validation.core.local_environments import installed_class
 
     name = chosen.history.started.environment
     try:

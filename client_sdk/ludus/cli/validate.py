@@ -10,10 +10,10 @@ from rich.table import Table
 
 from ludus.cli._verdicts import MARKS, Out, Strict, check_out, finish, print_verdict
 from ludus.cli.common import Json, Token, WireOption, console, parse_pairs, print_json, run, shown
-from ludus.validation.checks import Verdict
-from ludus.validation.last_report import read_reports
+from ludus.validation.core.checks import Verdict
+from ludus.validation.core.last_report import read_reports
+from ludus.validation.core.settings import DEFAULT_TASKS, DEFAULT_TURNS, Settings
 from ludus.validation.report import CHECKS, Report, validate
-from ludus.validation.settings import DEFAULT_TASKS, DEFAULT_TURNS, Settings
 
 COMMANDS: Final = {"validate": "Find out whether an environment's reward works."}
 

@@ -23,12 +23,12 @@ from ludus.protocol.errors import InfrastructureFailed, Unsupported
 from ludus.protocol.text import truncate
 from ludus.protocol.trajectory import Trajectory
 from ludus.server.authoring.generation import whole_fields
-from ludus.validation.local_environments import LocalEnvironments
-from ludus.validation.policies import NoOp, empty
+from ludus.validation.core.local_environments import LocalEnvironments
+from ludus.validation.core.policies import NoOp, empty
+from ludus.validation.core.server_process import serving
+from ludus.validation.core.settings import DEFAULT_TURNS, ORACLE_TURNS, Settings
+from ludus.validation.core.target import ValidationTarget, create_target
 from ludus.validation.report import validate
-from ludus.validation.server_process import serving
-from ludus.validation.settings import DEFAULT_TURNS, ORACLE_TURNS, Settings
-from ludus.validation.target import ValidationTarget, create_target
 
 VALIDATED: Final = (
     "task-list", "task-stability", "prompt", "seed-control", "verifier-determinism", "oracle-missing", "oracle-max",

@@ -28,7 +28,7 @@ from ludus.protocol.errors import InvalidParams
 from ludus.protocol.tasks import Task
 from ludus.server.authoring.generation import read_task, whole_fields
 from ludus.server.tasks.catalog import Published
-from ludus.validation.local_environments import LocalEnvironments, source_of
+from ludus.validation.core.local_environments import LocalEnvironments, source_of
 
 JOURNAL: Final = "journal.jsonl"
 REPORT: Final = "report.json"

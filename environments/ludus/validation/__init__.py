@@ -9,10 +9,10 @@ answers, overlapping splits, and rewards that are available without solving the 
 from __future__ import annotations
 
 from ludus.checks import Status
-from ludus.validation.checks import Check, Evidence, Finding, Severity, Verdict
-from ludus.validation.last_report import LastReport, read_reports
+from ludus.validation.core.checks import Check, Evidence, Finding, Severity, Verdict
+from ludus.validation.core.last_report import LastReport, read_reports
+from ludus.validation.core.settings import Settings
 from ludus.validation.report import CHECKS, Report, validate
-from ludus.validation.settings import Settings
 
 __all__ = [
     "CHECKS", "Check", "Evidence", "Finding", "LastReport", "Report", "Settings", "Severity", "Status", "Verdict",

@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from ludus.client.policies import RandomPolicy
 from ludus.protocol.errors import LudusError
-from ludus.validation.checks import Evidence, NotApplicable, Problem, Suite, error, short, warning
-from ludus.validation.target import ValidationTarget, evidence
-from ludus.validation.transcripts import Script, perform, prompt_of
+from ludus.validation.core.checks import Evidence, NotApplicable, Problem, Suite, error, short, warning
+from ludus.validation.core.target import ValidationTarget, evidence
+from ludus.validation.core.transcripts import Script, perform, prompt_of
 
 suite = Suite()
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 from ludus.protocol.errors import LudusError
-from ludus.validation.checks import Evidence, NotApplicable, Problem, Suite, error
-from ludus.validation.last_report import LEFT_OUT, RecordedEpisode, digest_of
-from ludus.validation.target import ValidationTarget, evidence_of
-from ludus.validation.transcripts import Transcript, perform, spoken
+from ludus.validation.core.checks import Evidence, NotApplicable, Problem, Suite, error
+from ludus.validation.core.last_report import LEFT_OUT, RecordedEpisode, digest_of
+from ludus.validation.core.target import ValidationTarget, evidence_of
+from ludus.validation.core.transcripts import Transcript, perform, spoken
 
 suite = Suite()
 

@@ -27,12 +27,12 @@ from ludus.client.policies.base import Conversation, Policy, PolicyResult
 from ludus.protocol.actions import Answer, Call
 from ludus.protocol.episodes import ToolSpec
 from ludus.protocol.trajectory import Trajectory
-from ludus.validation.checks import Evidence, NotApplicable, Problem, Suite, error, short, warning
-from ludus.validation.policies import empty_arguments
+from ludus.validation.core.checks import Evidence, NotApplicable, Problem, Suite, error, short, warning
+from ludus.validation.core.policies import empty_arguments
+from ludus.validation.core.target import ValidationTarget, evidence
+from ludus.validation.core.transcripts import prompt_of, script_of
 from ludus.validation.shortcuts.extraction import without_label
 from ludus.validation.shortcuts.submission import final_text
-from ludus.validation.target import ValidationTarget, evidence
-from ludus.validation.transcripts import prompt_of, script_of
 
 suite = Suite()
 

@@ -13,10 +13,10 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Final, Literal
 
 from ludus.protocol.actions import Answer, Call
-from ludus.validation.checks import Evidence, NotApplicable, Problem, Suite, error, short, warning
+from ludus.validation.core.checks import Evidence, NotApplicable, Problem, Suite, error, short, warning
+from ludus.validation.core.target import ValidationTarget, evidence_of
+from ludus.validation.core.transcripts import Script, prompt_of
 from ludus.validation.shortcuts.submission import final_text, takes_text, with_final_text
-from ludus.validation.target import ValidationTarget, evidence_of
-from ludus.validation.transcripts import Script, prompt_of
 
 suite = Suite(scored=True)
 

@@ -13,10 +13,10 @@ from ludus.client.episode import Episode
 from ludus.protocol.actions import Answer
 from ludus.protocol.episodes import Candidate
 from ludus.protocol.errors import Forbidden, MethodNotFound, NotFound, Unsupported
-from ludus.validation.checks import Evidence, NotApplicable, Problem, Suite, error, short, warning
-from ludus.validation.surroundings import CAUSES
-from ludus.validation.target import ValidationTarget, evidence_of
-from ludus.validation.transcripts import (
+from ludus.validation.core.checks import Evidence, NotApplicable, Problem, Suite, error, short, warning
+from ludus.validation.core.surroundings import CAUSES
+from ludus.validation.core.target import ValidationTarget, evidence_of
+from ludus.validation.core.transcripts import (
     Script,
     Transcript,
     difference,

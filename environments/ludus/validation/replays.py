@@ -12,11 +12,11 @@ from ludus.client.episode import Episode
 from ludus.protocol.actions import Call
 from ludus.protocol.episodes import StepResult, TaskRow
 from ludus.protocol.errors import AuthoringError, EpisodeFailed, LudusError
-from ludus.validation.checks import Evidence, NotApplicable, Problem, Suite, error, short, warning
+from ludus.validation.core.checks import Evidence, NotApplicable, Problem, Suite, error, short, warning
+from ludus.validation.core.surroundings import CAUSES
+from ludus.validation.core.target import ValidationTarget, evidence_of
+from ludus.validation.core.transcripts import Script, Transcript, difference, perform, reward_json
 from ludus.validation.repeats import REPEATS, explain, observed, play_twice
-from ludus.validation.surroundings import CAUSES
-from ludus.validation.target import ValidationTarget, evidence_of
-from ludus.validation.transcripts import Script, Transcript, difference, perform, reward_json
 
 suite = Suite()
 

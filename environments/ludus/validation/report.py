@@ -16,9 +16,8 @@ from ludus.client.client import Client
 from ludus.client.connecting import WireName
 from ludus.client.environment import RemoteEnvironment
 from ludus.protocol.errors import AuthoringError, EnvironmentNotFound, Unsupported
-from ludus.validation import (
+from ludus.validation import (  # fmt: skip
     contract,
-    distinct,
     drift,
     leakage,
     reformatting,
@@ -28,17 +27,18 @@ from ludus.validation import (
     reward_hacking,
     scores,
     shortcuts,
-)  # fmt: skip
-from ludus.validation.causes import Diagnosis, Found
-from ludus.validation.checks import Check, Finding, Verdict
-from ludus.validation.last_report import FORMAT, LastReport, RecordedEpisode, record
-from ludus.validation.local_environments import LocalEnvironments, is_address
+)
+from ludus.validation.core import distinct
+from ludus.validation.core.causes import Diagnosis, Found
+from ludus.validation.core.checks import Check, Finding, Verdict
+from ludus.validation.core.last_report import FORMAT, LastReport, RecordedEpisode, record
+from ludus.validation.core.local_environments import LocalEnvironments, is_address
+from ludus.validation.core.server_process import ServerProcess, serving_measured
+from ludus.validation.core.settings import Settings
+from ludus.validation.core.surroundings import CHANGEABLE, Read, Surroundings
+from ludus.validation.core.target import Coverage, ValidationTarget, create_target
+from ludus.validation.core.transcripts import Script
 from ludus.validation.reward_hacking import excess, variation
-from ludus.validation.server_process import ServerProcess, serving_measured
-from ludus.validation.settings import Settings
-from ludus.validation.surroundings import CHANGEABLE, Read, Surroundings
-from ludus.validation.target import Coverage, ValidationTarget, create_target
-from ludus.validation.transcripts import Script
 
 _SUITES: Final = (
     contract.suite, repeats.suite, replays.suite, drift.suite, scores.suite, reformatting.suite, leakage.suite,

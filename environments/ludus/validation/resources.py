@@ -11,11 +11,11 @@ from typing import Any, Final, TypeVar
 
 from ludus.client.policies import Policy, RandomPolicy
 from ludus.protocol.errors import LudusError
-from ludus.validation.checks import Evidence, NotApplicable, Problem, Suite, error, short, warning
-from ludus.validation.policies import NoOp
-from ludus.validation.server_process import ServerProcess, Usage, seconds_without_processor
-from ludus.validation.target import ValidationTarget, evidence, evidence_of
-from ludus.validation.transcripts import Performance, Script
+from ludus.validation.core.checks import Evidence, NotApplicable, Problem, Suite, error, short, warning
+from ludus.validation.core.policies import NoOp
+from ludus.validation.core.server_process import ServerProcess, Usage, seconds_without_processor
+from ludus.validation.core.target import ValidationTarget, evidence, evidence_of
+from ludus.validation.core.transcripts import Performance, Script
 
 T = TypeVar("T")
 

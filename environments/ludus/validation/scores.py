@@ -14,11 +14,11 @@ from ludus.protocol.episodes import StepResult, TaskRow
 from ludus.protocol.errors import LudusError
 from ludus.protocol.rewards import Reward
 from ludus.protocol.trajectory import Trajectory
-from ludus.validation.checks import Evidence, NotApplicable, Problem, Suite, error, short, warning
-from ludus.validation.oracle import Moves
-from ludus.validation.settings import ORACLE_TURNS
-from ludus.validation.target import ValidationTarget, evidence, evidence_of
-from ludus.validation.transcripts import Script
+from ludus.validation.core.checks import Evidence, NotApplicable, Problem, Suite, error, short, warning
+from ludus.validation.core.oracle import Moves
+from ludus.validation.core.settings import ORACLE_TURNS
+from ludus.validation.core.target import ValidationTarget, evidence, evidence_of
+from ludus.validation.core.transcripts import Script
 
 suite = Suite(scored=True)
 

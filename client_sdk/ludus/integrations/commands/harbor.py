@@ -20,8 +20,8 @@ from ludus.integrations.harbor_tasks import HarborTask, write_task
 from ludus.protocol.content import Message
 from ludus.protocol.errors import Unsupported
 from ludus.protocol.items import Item
-from ludus.validation.local_environments import LocalEnvironments
-from ludus.validation.oracle import OraclePolicy
+from ludus.validation.core.local_environments import LocalEnvironments
+from ludus.validation.core.oracle import OraclePolicy
 
 _TURNS: Final = 10_000
 """The most actions of an oracle."""

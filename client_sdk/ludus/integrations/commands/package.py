@@ -14,7 +14,7 @@ from ludus.cli.common import client_of, console, find_environment, is_local, run
 from ludus.integrations.packages import ExportedEnvironment, PackageForm, write_package
 from ludus.protocol.errors import InvalidParams, SplitNotFound, Unsupported
 from ludus.protocol.messages import did_you_mean
-from ludus.validation.local_environments import source_of
+from ludus.validation.core.local_environments import source_of
 
 NameOption = Annotated[
     str | None, typer.Option("--name", help="Name of the package of `gymnasium` or `openenv`; ENV by default.")

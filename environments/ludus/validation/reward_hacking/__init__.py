@@ -11,7 +11,9 @@ from typing import Final
 from ludus.protocol.actions import Action, Answer, Call
 from ludus.protocol.episodes import TaskRow, ToolSpec
 from ludus.protocol.trajectory import Trajectory
-from ludus.validation.checks import Evidence, NotApplicable, Problem, Suite, error, short
+from ludus.validation.core.checks import Evidence, NotApplicable, Problem, Suite, error, short
+from ludus.validation.core.target import ValidationTarget, evidence_of
+from ludus.validation.core.transcripts import Script, prompt_of, script_of
 from ludus.validation.reward_hacking import fields, files, texts
 from ludus.validation.reward_hacking.slots import (
     Slot,
@@ -24,8 +26,6 @@ from ludus.validation.reward_hacking.slots import (
     texts_of,
     with_text,
 )
-from ludus.validation.target import ValidationTarget, evidence_of
-from ludus.validation.transcripts import Script, prompt_of, script_of
 
 suite = Suite(scored=True)
 

@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import Any, Final
 
 from ludus.protocol.actions import Action, Call
-from ludus.validation.checks import Evidence, NotApplicable, Problem, Suite, warning
-from ludus.validation.target import ValidationTarget, evidence_of
-from ludus.validation.transcripts import Script
+from ludus.validation.core.checks import Evidence, NotApplicable, Problem, Suite, warning
+from ludus.validation.core.target import ValidationTarget, evidence_of
+from ludus.validation.core.transcripts import Script
 
 suite = Suite(scored=True)
 

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from ludus.checks.disclosure import private_leaves
 from ludus.protocol.actions import Action, Call
+from ludus.validation.core.target import ValidationTarget
 from ludus.validation.reward_hacking.files import class_trees
-from ludus.validation.target import ValidationTarget
 
 NAMES: Final = 6
 """The most names that are tried."""

@@ -22,10 +22,10 @@ from ludus.protocol.actions import Action, Call
 from ludus.protocol.content import text_of
 from ludus.protocol.episodes import ToolSpec
 from ludus.protocol.errors import LudusError
-from ludus.validation.policies import empty_arguments
+from ludus.validation.core.policies import empty_arguments
+from ludus.validation.core.target import ValidationTarget
+from ludus.validation.core.transcripts import Script
 from ludus.validation.reward_hacking.slots import texts_in
-from ludus.validation.target import ValidationTarget
-from ludus.validation.transcripts import Script
 
 MOST_FILES: Final = 12
 """The most names that are tried."""

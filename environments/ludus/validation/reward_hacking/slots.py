@@ -12,8 +12,8 @@ from ludus.client.formats._schema import UnsupportedSchema, resolve
 from ludus.protocol.actions import Answer, Call
 from ludus.protocol.episodes import ToolSpec
 from ludus.protocol.trajectory import Trajectory
-from ludus.validation.policies import empty_arguments
-from ludus.validation.transcripts import script_of
+from ludus.validation.core.policies import empty_arguments
+from ludus.validation.core.transcripts import script_of
 
 _COMMAND: Final = re.compile(r"^(?:cmd|command|commands|shell|bash|script|code|source|program|python)$", re.IGNORECASE)
 _PATH: Final = re.compile(r"path|file|name|target|dest|where|location", re.IGNORECASE)

@@ -9,9 +9,9 @@ from typing import Any, Final
 from ludus.protocol.actions import Action, Call
 from ludus.protocol.episodes import ToolSpec
 from ludus.protocol.errors import LudusError
-from ludus.validation.checks import Evidence, NotApplicable, Problem, Suite, error
-from ludus.validation.target import ValidationTarget, evidence_of
-from ludus.validation.transcripts import Script
+from ludus.validation.core.checks import Evidence, NotApplicable, Problem, Suite, error
+from ludus.validation.core.target import ValidationTarget, evidence_of
+from ludus.validation.core.transcripts import Script
 
 suite = Suite(scored=True)
 

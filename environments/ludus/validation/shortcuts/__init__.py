@@ -18,8 +18,10 @@ from ludus.protocol.actions import Action, Answer, Call
 from ludus.protocol.episodes import TaskRow
 from ludus.protocol.errors import LudusError
 from ludus.protocol.trajectory import Trajectory
-from ludus.validation.checks import Evidence, NotApplicable, Problem, Suite, error, short, warning
-from ludus.validation.distinct import SAME_TASKS
+from ludus.validation.core.checks import Evidence, NotApplicable, Problem, Suite, error, short, warning
+from ludus.validation.core.distinct import SAME_TASKS
+from ludus.validation.core.target import ValidationTarget, evidence_of
+from ludus.validation.core.transcripts import Script, prompt_of
 from ludus.validation.reward_hacking.slots import texts_in
 from ludus.validation.shortcuts.extraction import Rule, learn_rule, without_label
 from ludus.validation.shortcuts.grid_search import all_combinations, position_by_position, step_by_step
@@ -36,8 +38,6 @@ from ludus.validation.shortcuts.memory import (
 )
 from ludus.validation.shortcuts.search import blind_search, repair_blindly
 from ludus.validation.shortcuts.submission import final_text, with_final_text
-from ludus.validation.target import ValidationTarget, evidence_of
-from ludus.validation.transcripts import Script, prompt_of
 
 suite = Suite(scored=True)
 

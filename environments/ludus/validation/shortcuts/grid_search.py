@@ -23,9 +23,9 @@ from ludus.client import Episode
 from ludus.protocol.actions import Action, Answer, Call
 from ludus.protocol.content import text_of
 from ludus.protocol.errors import LudusError
+from ludus.validation.core.target import ValidationTarget
 from ludus.validation.shortcuts.memory import Memory, Remembered
 from ludus.validation.shortcuts.search import PROBED, reply
-from ludus.validation.target import ValidationTarget
 
 Solutions = Sequence[tuple[Any, Sequence[Action]]]
 

@@ -8,11 +8,11 @@ from typing import Any, Final
 
 from ludus.protocol.actions import Action, Call
 from ludus.protocol.errors import LudusError
+from ludus.validation.core.target import ValidationTarget
 from ludus.validation.shortcuts.grid_search import step_limit
 from ludus.validation.shortcuts.memory import Memory, Remembered
 from ludus.validation.shortcuts.search import PROBED, reply
 from ludus.validation.shortcuts.submission import final_text, with_final_text
-from ludus.validation.target import ValidationTarget
 
 DISTANCES: Final = (1, 7, 60)
 """How far from the right number the wrong ones lie of which the replies are learned."""

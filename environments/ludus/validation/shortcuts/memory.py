@@ -26,10 +26,10 @@ from ludus.protocol.actions import Action, Answer, Call
 from ludus.protocol.content import TextBlock, text_of
 from ludus.protocol.episodes import StepResult, TaskRow
 from ludus.protocol.errors import LudusError
-from ludus.validation.checks import NotApplicable
+from ludus.validation.core.checks import NotApplicable
+from ludus.validation.core.target import ValidationTarget, spread
+from ludus.validation.core.transcripts import script_of
 from ludus.validation.reward_hacking.slots import texts_in
-from ludus.validation.target import ValidationTarget, spread
-from ludus.validation.transcripts import script_of
 
 PROMPTS: Final = 400
 """The most training tasks whose prompts are read."""

@@ -18,9 +18,9 @@ from ludus.protocol.actions import Action, Call
 from ludus.protocol.content import text_of
 from ludus.protocol.episodes import StepResult, ToolSpec
 from ludus.protocol.errors import LudusError
+from ludus.validation.core.target import ValidationTarget
 from ludus.validation.shortcuts.memory import Memory, Remembered
 from ludus.validation.shortcuts.submission import final_text, with_final_text
-from ludus.validation.target import ValidationTarget
 
 REPAIR_SECONDS: Final = 4.0
 """The longest search for a mutant of one program."""

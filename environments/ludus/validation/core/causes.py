@@ -25,9 +25,9 @@ from typing import Any, Final
 from ludus.client import connect
 from ludus.client.environment import RemoteEnvironment
 from ludus.protocol.errors import LudusError
-from ludus.validation.server_process import serving_measured
-from ludus.validation.surroundings import CAUSES, CHANGEABLE, UNSEEN, Cause, Read, Surroundings
-from ludus.validation.transcripts import Script, Transcript, difference, perform
+from ludus.validation.core.server_process import serving_measured
+from ludus.validation.core.surroundings import CAUSES, CHANGEABLE, UNSEEN, Cause, Read, Surroundings
+from ludus.validation.core.transcripts import Script, Transcript, difference, perform
 
 SCRIPTS: Final = 4
 """The most scripts whose cause is searched at one time."""

@@ -18,16 +18,16 @@ from ludus.protocol.episodes import EnvironmentInfo, SplitInfo, TaskRow, ToolSpe
 from ludus.protocol.errors import LudusError, NotFound
 from ludus.protocol.lifecycle import EndReason
 from ludus.protocol.trajectory import Trajectory
-from ludus.validation.causes import Found
-from ludus.validation.checks import Evidence, NotApplicable, short
-from ludus.validation.last_report import LastReport
-from ludus.validation.local_environments import LocalEnvironments
-from ludus.validation.oracle import DemonstratorPolicy, OraclePolicy
-from ludus.validation.policies import NoOp, empty
-from ludus.validation.server_process import ServerProcess
-from ludus.validation.settings import ORACLE_TURNS, Settings
-from ludus.validation.surroundings import Read
-from ludus.validation.transcripts import Script, Transcript, perform, script_of
+from ludus.validation.core.causes import Found
+from ludus.validation.core.checks import Evidence, NotApplicable, short
+from ludus.validation.core.last_report import LastReport
+from ludus.validation.core.local_environments import LocalEnvironments
+from ludus.validation.core.oracle import DemonstratorPolicy, OraclePolicy
+from ludus.validation.core.policies import NoOp, empty
+from ludus.validation.core.server_process import ServerProcess
+from ludus.validation.core.settings import ORACLE_TURNS, Settings
+from ludus.validation.core.surroundings import Read
+from ludus.validation.core.transcripts import Script, Transcript, perform, script_of
 
 T = TypeVar("T")
 

@@ -10,7 +10,7 @@ from ludus.protocol.actions import Answer, Call
 from ludus.protocol.content import Message, TextBlock, text_of
 from ludus.protocol.episodes import StepResult
 from ludus.protocol.errors import Unsupported
-from ludus.validation.local_environments import LocalEnvironments
+from ludus.validation.core.local_environments import LocalEnvironments
 
 __all__ = ["OraclePolicy"]
 
@@ -18,7 +18,7 @@ __all__ = ["OraclePolicy"]
 class _OwnPolicy:
     """A policy that a method of the environment's class plays.
 
-    The environment's class is imported into the policy's process; see `ludus.validation.local_environments`.
+    The environment's class is imported into the policy's process; see `ludus.validation.core.local_environments`.
 
     Args:
         source: NAME, `module:Class`, `path/file.py:Class`, or a `LocalEnvironments`; with None, the class is found by

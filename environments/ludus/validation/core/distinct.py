@@ -23,9 +23,9 @@ from typing import Any, Final
 from pydantic import BaseModel
 
 from ludus.protocol.errors import LudusError
-from ludus.validation.checks import Evidence, NotApplicable, Problem, Suite, error, short, warning
-from ludus.validation.target import ValidationTarget, spread
-from ludus.validation.transcripts import prompt_of
+from ludus.validation.core.checks import Evidence, NotApplicable, Problem, Suite, error, short, warning
+from ludus.validation.core.target import ValidationTarget, spread
+from ludus.validation.core.transcripts import prompt_of
 
 suite = Suite()
 

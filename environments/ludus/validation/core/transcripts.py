@@ -16,7 +16,7 @@ from ludus.protocol.errors import EpisodeFailed, InvalidParams
 from ludus.protocol.items import CallItem
 from ludus.protocol.rewards import Reward, total
 from ludus.protocol.trajectory import Trajectory
-from ludus.validation.checks import short
+from ludus.validation.core.checks import short
 
 
 @dataclass(frozen=True, slots=True, eq=False)

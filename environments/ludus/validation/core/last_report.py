@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from ludus.protocol.actions import Action, Answer, Call
-from ludus.validation.transcripts import Script, Transcript
+from ludus.validation.core.transcripts import Script, Transcript
 
 FORMAT: Final = "ludus.validation/0.1"
 """The format of reports."""

@@ -32,7 +32,7 @@ from typing import Any, Final
 
 from ludus.protocol.errors import AuthoringError, InfrastructureFailed
 from ludus.protocol.text import shorten_traceback, split_lines
-from ludus.validation.surroundings import Read, Surroundings
+from ludus.validation.core.surroundings import Read, Surroundings
 
 START_SECONDS: Final = 60.0
 """The longest time until an environment is served."""
