@@ -133,7 +133,7 @@ class ContainerProcess(BoxProcess):
                 # From `open_unix_connection` on, the writer's transport owns this end and closes it.
                 near.close()
             if not self._relays:
-                # `_drain` closes the other end when it runs.
+                # Once `_drain` runs, it closes this end.
                 far.close()
             try:
                 await self.end()
@@ -264,7 +264,7 @@ class ContainerProcess(BoxProcess):
                     if output := self._parts.take(data):
                         await loop.sock_sendall(target, output)
         finally:
-            # Before the shutdown: it ends `_listen`, whose callbacks read `alive`.
+            # Before the shutdown, which ends `_listen`: the calls that this wakes must not find the sandbox alive.
             self._output_ended = True
             with suppress(OSError):
                 target.shutdown(socket.SHUT_RDWR)

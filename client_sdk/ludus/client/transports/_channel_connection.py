@@ -259,7 +259,7 @@ class ChannelConnection:
                     raise cause from None
             except (aiohttp.ClientError, OSError) as error:
                 cause = error
-                # A server that was never reached is rather a wrong address than one that restarts.
+                # A server that was never reached is more likely a wrong address than a restart.
                 if isinstance(error, aiohttp.ClientConnectorError) and not self._reached:
                     retries.give_up = 0.0
             if not await retries.wait():
@@ -290,7 +290,7 @@ class ChannelConnection:
             await _close(socket)
             raise errors.ProtocolViolation(f"{self._url} does not speak {CHANNEL_SUBPROTOCOL}", url=self._url)
         self.connected_before, self.refused_with, self._reached = True, None, True
-        # aiohttp has no public way to the headers of the reply to an upgrade.
+        # aiohttp offers no public access to the headers of the reply to an upgrade.
         headers = socket._response.headers
         limit = headers.get(MAX_FRAME_HEADER, "")
         self._max_frame = int(limit) if limit.isdecimal() else math.inf
