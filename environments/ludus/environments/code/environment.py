@@ -61,6 +61,8 @@ class Code(ProceduralEnvironment[CodeTask]):
     verifier_sandbox = "separate"
     counts = {"validation": 480, "test": 480}
 
+    problem: Problem
+
     @classmethod
     def make_task(cls, draw: TaskDraw[Difficulty]) -> CodeTask:
         """Draw a task for training."""
@@ -70,8 +72,6 @@ class Code(ProceduralEnvironment[CodeTask]):
     def make_held_out_tasks(cls, draw: TaskDraw[Difficulty], count: int, taken: set[str]) -> Sequence[CodeTask]:
         """Draw all tasks of a split from one generator."""
         return make_held_out_tasks(draw, count, taken)
-
-    problem: Problem
 
     def setup(self) -> None:
         """Make the problem of the task, its examples, and for a repair the faulty program."""

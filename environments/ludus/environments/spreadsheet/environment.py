@@ -51,20 +51,21 @@ class Spreadsheet(ProceduralEnvironment[SpreadsheetTask]):
     forkable = True
     blocking = False
 
+    desk: BookDesk
+    """What the tools work on."""
+
     @classmethod
     def make_task(cls, draw: TaskDraw[Difficulty]) -> SpreadsheetTask:
         """Draw a workbook and goals."""
         seed = digest(f"spreadsheet:{draw.split}:{draw.difficulty}:{draw.place}:{draw.secret}") >> 11
-        dice, known, chosen = Dice(seed), pool(draw.split), []
+        dice, known = Dice(seed), pool(draw.split)
         domain, names = dice.pick(tuple(DOMAINS)), list(known)
+        chosen: list[str] = []
         for _ in range(min(dice.between(*GOALS[draw.difficulty]), len(names))):
             name = dice.pick(names)
             names.remove(name)
             chosen.append(f"{name}/{dice.pick(known[name])}")
         return SpreadsheetTask(id=draw.id, difficulty=draw.difficulty, domain=domain, goals=" ".join(chosen), draw=seed)
-
-    desk: BookDesk
-    """What the tools work on."""
 
     def setup(self) -> None:
         """Open a copy of the workbook."""
