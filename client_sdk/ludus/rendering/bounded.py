@@ -23,10 +23,12 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from typing import Any, Final, ParamSpec, TypeVar
 
 from ludus.rendering.errors import RenderingError, TemplateExceeded
+from ludus.rendering.template import with_stopped_clock
 from ludus.rendering.template_child import read_message, write_message
 
 P = ParamSpec("P")
@@ -69,21 +71,31 @@ class TemplateProcess:
         source: the template.
         bounds: what each rendering may use.
         name: what the template is called in messages, such as `model.chat_template`.
+        clock: the time that the template is told; now when None.
     """
 
     living: Final[set[int]] = set()
     """The processes that run now."""
 
-    def __init__(self, tokenizer: Any, source: str, bounds: TemplateBounds, name: str = "the chat template") -> None:
+    def __init__(
+        self,
+        tokenizer: Any,
+        source: str,
+        bounds: TemplateBounds,
+        name: str = "the chat template",
+        clock: datetime | None = None,
+    ) -> None:
         if len(source) > SOURCE_CHARACTERS:
             raise RenderingError(f"{name} has {len(source)} characters, of at most {SOURCE_CHARACTERS}")
         self.started = 0
         """How many processes were started."""
         self.exceeded = 0
         """How many renderings have exceeded a bound."""
+        self.clock: datetime = clock or datetime.now()
+        """The time that the template is told."""
         self._first = {
-            "source": source, "variables": dict(tokenizer.special_tokens_map), "memory": bounds.memory,
-            "seconds": bounds.seconds, "characters": bounds.characters,
+            "source": with_stopped_clock(source, self.clock), "variables": dict(tokenizer.special_tokens_map),
+            "memory": bounds.memory, "seconds": bounds.seconds, "characters": bounds.characters,
         }  # fmt: skip
         self._bounds = bounds
         self._name = name

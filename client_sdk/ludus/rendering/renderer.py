@@ -26,6 +26,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, ParamSpec, TypeVar
 
 from ludus.forms.text import NO_SCHEMAS, AnyCall, Schemas, schemas_of
@@ -37,7 +38,7 @@ from ludus.protocol.items import CallItem, Item, MalformedCall, OutputItem, text
 from ludus.rendering.encoding import text_encoder
 from ludus.rendering.errors import RenderingError, TemplateExceeded
 from ludus.rendering.round_trip import TurnStyle, message_ends, opening_of, prove
-from ludus.rendering.template import NO_TOOLS, PROBE, ChatMessage, Rendered, Template
+from ludus.rendering.template import NO_TOOLS, PROBE, TELLS_TIME, ChatMessage, Rendered, Template
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -105,6 +106,8 @@ class Renderer:
             proves.
         options: further arguments of the template, such as `enable_thinking`.
         process: renders a template from outside; None to render in this process.
+        clock: the time that the template is told whenever it asks, so that a prompt does not change during an episode;
+            that of `process`, or now, when None.
 
     Raises:
         RenderingError: there is no template, or it does not end an assistant's turn with a token.
@@ -118,15 +121,19 @@ class Renderer:
         tool_calls: Literal["auto"] | TextFormatName = "auto",
         options: Mapping[str, Any] | None = None,
         process: TemplateProcess | None = None,
+        clock: datetime | None = None,
     ) -> None:
         template = chat_template or tokenizer.chat_template
         self.tokenizer: Any = tokenizer
         self._name = str(tokenizer.name_or_path or type(tokenizer).__name__)
         if not isinstance(template, str):
             raise RenderingError(f"{self._name} has no chat template, or several: give one as chat_template")
-        self._template = Template(
-            tokenizer, template, options or {}, self._name, process.apply if process is not None else None
-        )
+        self.clock: datetime = process.clock if process is not None else clock or datetime.now()
+        """The time that the template is told."""
+        self.tells_time: bool = TELLS_TIME in template
+        """Whether the template asks for the time."""
+        apply = process.apply if process is not None else None
+        self._template = Template(tokenizer, template, options or {}, self._name, apply, self.clock)
         self._process = process
         added = tokenizer.added_tokens_decoder.values()
         tokens = [token.content for token in added]

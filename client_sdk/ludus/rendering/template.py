@@ -3,10 +3,11 @@ r"""Rendering of conversations with a chat template, of which only the new end i
 A template is a program that gets the whole conversation each time, so the turns of a long episode would cost more and
 more. But most templates write the end of a conversation regardless of what came before. `Template.continued` checks
 that once for each *shape* and then renders the end alone, after a short probe. A shape is what a template can decide
-by: the tools, and of all messages their roles, whether they are empty, and which marks they contain. The marks are the
-texts in the template's own source that it looks for, such as `</think>` or `<tool_response>`: all but plain words, and
-what it only writes. A conversation is rendered whole where its shape has not been seen yet, and always where the
-template fails the check.
+by: the tools, and of all messages their roles, names, and the keys of their texts (`ludus.rendering.questions`), which
+say what marks such as `</think>` or `<tool_response>` they contain. A conversation is rendered whole where its shape
+has not been seen yet, and always where the template fails the check or asks more than the keys say.
+
+The clock stands still for a template: one that writes the date would otherwise write another prompt after midnight.
 
 The end itself is rendered once for all contents that the template copies as they are. For that, its text is taken apart
 at stand-ins (`_frame`), and contents are put in their places.
@@ -16,15 +17,15 @@ from __future__ import annotations
 
 import functools
 import itertools
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final, TypeVar
 
-from jinja2 import Environment, TemplateError
+from jinja2 import TemplateError
 
-from ludus.forms.tool_calls import THOUGHT_CLOSE
 from ludus.rendering.errors import RenderingError, TemplateExceeded
+from ludus.rendering.questions import Questions, key_of
 
 T = TypeVar("T")
 ApplyTemplate = Callable[..., Any]
@@ -35,13 +36,15 @@ ChatMessage = dict[str, Any]
 PROBE: Final[ChatMessage] = {"role": "user", "content": "probe"}
 """A message to try a template with."""
 NO_TOOLS: Final[list[ChatMessage]] = []
+TELLS_TIME: Final = "strftime_now"
+"""The function by which templates ask for the time."""
+_DIRECTIVES: Final = tuple(f"%{letter}" for letter in "aAbBcdfGHIjmMpSuUVwWxXyYzZ") + tuple(
+    f"%-{letter}" for letter in "dHIjmMSy"
+)
 _CACHED: Final = 1_000
 _SHAPES: Final = 20_000
 _STAND_IN: Final = "Stand-in %d: \"a\" 'b' \\c\\ <d> &e;\n\n  \té {}[]%%|~"
 """A content whose characters a template changes if it does more than to copy them."""
-_NAMING: Final = ("get", "raise_exception", "strftime_now")
-"""Functions whose arguments are not texts that a template looks for."""
-_PLAIN: Final = re.compile(r"[\w\s]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,17 +66,25 @@ class Template:
         options: further arguments of the template.
         name: the model's name, for messages.
         apply: renders in place of the tokenizer; see `ludus.rendering.bounded`.
+        clock: the time that the template is told.
     """
 
     def __init__(
-        self, tokenizer: Any, source: str, options: Mapping[str, Any], name: str, apply: ApplyTemplate | None = None
+        self,
+        tokenizer: Any,
+        source: str,
+        options: Mapping[str, Any],
+        name: str,
+        apply: ApplyTemplate | None = None,
+        clock: datetime | None = None,
     ) -> None:
         self.source = source
         """The Jinja text."""
         self._tokenizer, self._options, self._apply = tokenizer, dict(options), apply
+        self._source = with_stopped_clock(source, clock) if clock is not None else source
         self.name = name
         """The model's name, for messages."""
-        self._marks, self._literals = _marks(source)
+        self._questions = Questions(source)
         self._frames: dict[Any, tuple[str, ...] | None] = {}
         """The text after a probe around the contents of messages, by their roles and names; None if there is no such
         text."""
@@ -112,7 +123,7 @@ class Template:
                     list(messages),
                     **self._options,
                     tools=list(definitions) or None,
-                    chat_template=self.source,
+                    chat_template=self._source,
                     add_generation_prompt=prompt,
                     tokenize=False,
                 )
@@ -149,6 +160,8 @@ class Template:
         """
         added = messages[len(messages) - new :]
         shape = self._shape(earlier.shape, added, definitions)
+        if not self._questions.simple:
+            return Rendered(self.render(messages, definitions), shape)
         local = self._local.get(shape)
         if local is False:
             return Rendered(self.render(messages, definitions), shape)
@@ -216,15 +229,11 @@ class Template:
     def _copied(self, content: str) -> bool:
         """Return whether a template that copies the stand-ins as they are does so with this content: it has no white
         space at its ends, which templates strip, and nothing that the template looks for."""
-        return (
-            self._kind(content) == 0
-            and not (content[0].isspace() or content[-1].isspace())
-            and content not in self._literals
-        )
+        return self._questions.key(content) == 0 and not (content[0].isspace() or content[-1].isspace())
 
     def _shape(self, before: int, added: Sequence[ChatMessage], definitions: list[ChatMessage]) -> int:
         """Return the number of a shape: of one with the number `before` (-1 for none), and messages after it."""
-        key = (before, id(definitions), *[(message["role"], self._kind(message["content"])) for message in added])
+        key = (before, id(definitions), *map(self._message_key, added))
         number = self._shapes.get(key)
         if number is None:
             if len(self._shapes) >= _SHAPES:
@@ -233,33 +242,23 @@ class Template:
             number = self._shapes[key] = next(self._numbers)  # never one of before, which a conversation may still have
         return number
 
-    def _kind(self, content: str) -> int:
-        """Return a number for what a template can tell about a text: -1 if it is empty, and which marks it contains."""
-        kind = 0 if content else -1
-        for place, mark in enumerate(self._marks):
-            if mark in content:
-                kind |= 1 << place
-        return kind
+    def _message_key(self, message: ChatMessage) -> Any:
+        """Return what the template can decide by in a message. It only compares the ids of calls with each other."""
+        if _is_flat(message):
+            return message["role"], message.get("name"), self._questions.key(message["content"])
+        return tuple([(name, key_of(self._questions, value)) for name, value in message.items()])
 
 
-def _marks(source: str) -> tuple[tuple[str, ...], frozenset[str]]:
-    """Return the marks of a template, see the module, and all texts in its source."""
-    try:
-        tokens = list(Environment().lexer.tokenize(source))
-    except TemplateError:  # rendering will say so
-        tokens = []
-    marks, literals = {THOUGHT_CLOSE}, set[str]()
-    for number, token in enumerate(tokens):
-        if token.type != "string":
-            continue
-        text, before, after = str(token.value).strip(), tokens[max(0, number - 2) : number], tokens[number + 1].value
-        literals.add(text)
-        argument = len(before) > 1 and before[1].type in ("lparen", "comma") and before[0].value not in _NAMING
-        written = before and before[-1].type in ("variable_begin", "add", "tilde")
-        telling = len(text) > 1 and not written and not _PLAIN.fullmatch(text)
-        if text and (argument or telling or after in ("in", "not")):
-            marks.add(text)
-    return tuple(sorted(marks)), frozenset(literals)
+def with_stopped_clock(source: str, clock: datetime) -> str:
+    """Return a template that is told the same time whenever it asks.
+
+    Tokenizers pass no functions to templates, so it is a macro, which replaces the directives of a format.
+    """
+    if TELLS_TIME not in source:
+        return source
+    told = "".join(f".replace({directive!r}, {clock.strftime(directive)!r})" for directive in _DIRECTIVES)
+    # The line break after the block is not part of the text, and keeps a source at the beginning of a line.
+    return f"{{%- macro {TELLS_TIME}(form) -%}}{{{{- (form | string){told} -}}}}{{%- endmacro %}}\n{source}"
 
 
 def _key(messages: Sequence[ChatMessage]) -> Any:
