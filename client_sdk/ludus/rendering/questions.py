@@ -19,7 +19,8 @@ from typing import Any, Final
 from jinja2 import Environment, TemplateError, nodes
 from jinja2.ext import Extension
 from jinja2.parser import Parser
-from ludus.protocol.tool_calls import THOUGHT_CLOSE
+
+from ludus.forms.tool_calls import THOUGHT_CLOSE
 
 _NAMING: Final = ("get", "raise_exception", "strftime_now")
 """Functions whose arguments are not texts that a template looks for."""
