@@ -111,12 +111,14 @@ def private_leaves(task: Any, path: str = "") -> Iterator[tuple[str, str, str]]:
 
     Private fields of models within the task are included.
     """
-    for name, known in sorted(type(task).model_fields.items()):
+    for name, model_field in sorted(type(task).model_fields.items()):
         value = getattr(task, name)
-        if PRIVATE in known.metadata:
+        if PRIVATE in model_field.metadata:
             yield from ((name, place, text) for place, text in leaves(path + name, value))
         else:
-            parts = [(f"[{at}]", part) for at, part in enumerate(value)] if isinstance(value, (list, tuple)) else None
+            parts = (
+                [(f"[{index}]", part) for index, part in enumerate(value)] if isinstance(value, (list, tuple)) else None
+            )
             for place, part in parts or [("", value)]:
                 if isinstance(part, BaseModel):
                     yield from private_leaves(part, f"{path}{name}{place}.")

@@ -78,7 +78,7 @@ def derivative(dice: Dice) -> Drawn:
     """The derivative of a polynomial."""
     found = [dice.nonzero(9) for _ in range(dice.between(4, 5))]
     top = len(found) - 1
-    slope = [value * (top - place) for place, value in enumerate(found[:-1])]
+    slope = [value * (top - index) for index, value in enumerate(found[:-1])]
     return Drawn(f"Find the derivative of {polynomial(found)} with respect to x.", "expanded", polynomial(slope))
 
 
@@ -169,7 +169,7 @@ def integral(dice: Dice) -> Drawn:
     """An antiderivative of a polynomial."""
     found = [dice.nonzero(12) for _ in range(dice.between(3, 4))]
     top = len(found)
-    raised: list[int | Fraction] = [Fraction(value, top - place) for place, value in enumerate(found)]
+    raised: list[int | Fraction] = [Fraction(value, top - index) for index, value in enumerate(found)]
     question = (
         f"Find the antiderivative of {polynomial(found)} with respect to x that is 0 at x = 0 "
         "(so leave out the constant)."

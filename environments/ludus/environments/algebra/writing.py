@@ -23,7 +23,7 @@ def terms(parts: Iterable[tuple[int | Fraction, str]]) -> str:
 def polynomial(coefficients: Sequence[int | Fraction], name: str = "x") -> str:
     """Write a polynomial in one variable, from its coefficients with the highest power first."""
     top = len(coefficients) - 1
-    return terms((value, _power(name, top - place)) for place, value in enumerate(coefficients))
+    return terms((value, _power(name, top - index)) for index, value in enumerate(coefficients))
 
 
 def _power(name: str, exponent: int) -> str:

@@ -56,8 +56,8 @@ class Outcome(NamedTuple):
 def differences(store: Store, free: frozenset[str]) -> Counter[Difference]:
     """Return how a state differs from that at the start, without the ids of new rows."""
     changes = store.changes()
-    new = {one.id: one for one in changes if one.before is None}
-    found = Counter(_plain(one, new, free) for one in changes if one.table not in _NAMELESS)
+    new = {change.id: change for change in changes if change.before is None}
+    found = Counter(_plain(change, new, free) for change in changes if change.table not in _NAMELESS)
     contents: Counter[Difference] = Counter()
     for table, _, before, after in changes:
         for row, sign in ((before, -1), (after, 1)):
@@ -102,8 +102,8 @@ def judge(goal: Goal, store: Store, wanted: Store, answer: str) -> Outcome:
         answer: what was answered.
     """
     found, expected = differences(store, goal.free), differences(wanted, goal.free)
-    missing = [_said(one) for one in (expected - found).elements()]
-    unexpected = [_said(one) for one in (found - expected).elements()]
+    missing = [_said(element) for element in (expected - found).elements()]
+    unexpected = [_said(element) for element in (found - expected).elements()]
     right = not goal.answer or same_answer(answer, goal.answer)
     items = expected.total() + bool(goal.answer)
     met = expected.total() - len(missing)

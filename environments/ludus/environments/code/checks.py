@@ -110,7 +110,7 @@ class _Drawer:
         """Draw no input of these cases."""
         inputs = [case.calls if self.problem.kind == "class" else call for case in cases for call in case.calls]
         self._seen.update(
-            json.dumps(inside.encode(list(one) if self.problem.kind == "class" else one)) for one in inputs
+            json.dumps(inside.encode(list(input_) if self.problem.kind == "class" else input_)) for input_ in inputs
         )
 
     def draw(self, group: Group, size: int, count: int) -> list[Case]:
@@ -207,5 +207,5 @@ def _solves(guess: Callable[..., Any], case: Case) -> bool:
 def constant_passes(cases: Sequence[Case]) -> int:
     """Return how many cases that are not guessed a program passes that always returns the same."""
     scored = [case.expected for case in cases if not case.guessed]
-    alike = [outcomes[0] for outcomes in scored if all(one == outcomes[0] for one in outcomes)]
+    alike = [outcomes[0] for outcomes in scored if all(outcome == outcomes[0] for outcome in outcomes)]
     return max(Counter(map(json.dumps, alike)).values(), default=0)

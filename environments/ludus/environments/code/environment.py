@@ -124,9 +124,9 @@ class Code(ProceduralEnvironment[CodeTask]):
         found = result.outcomes if result.outcomes is not None and len(result.outcomes) == len(expected) else None
         if found is None:
             return [f"{call_text(self.problem, calls, 0)}", f"  no result: {result.message}"]
-        for place, (one, other) in enumerate(zip(found, expected, strict=True)):
+        for index, (one, other) in enumerate(zip(found, expected, strict=True)):
             if not CaseResult([one]).matches([other]):
-                lines = [call_text(self.problem, calls, place), f"  expected: {render(other)}"]
+                lines = [call_text(self.problem, calls, index), f"  expected: {render(other)}"]
                 return [*lines, f"  found:    {render(one)}", *([f"  {result.message}"] if result.message else [])]
         return []
 

@@ -131,7 +131,7 @@ class _Maker:
         self._draw = draw
         self._recipe = recipe
         self._rng = rng
-        self._scored = [place for place, case in enumerate(self._quick) if not case.guessed]
+        self._scored = [index for index, case in enumerate(self._quick) if not case.guessed]
         self._tried = 0
         self._added = False
 

@@ -32,7 +32,7 @@ def example_text(problem: Problem, case: Case) -> str:
             lines += [f">>> one.{method}({_arguments(arguments)})", render(outcome)]
         return "\n".join(lines)
     return "\n".join(
-        f">>> {call_text(problem, case.calls, place)}\n{render(outcome)}" for place, outcome in enumerate(case.expected)
+        f">>> {call_text(problem, case.calls, index)}\n{render(outcome)}" for index, outcome in enumerate(case.expected)
     )
 
 

@@ -192,7 +192,7 @@ class Company(ProceduralEnvironment[CompanyTask], WorldEnvironment[CompanyTask, 
         for step in goal.steps:
             result = yield Call(step.tool, step.arguments)
             text = text_of(result.content)
-            lacking = [one for one in step.shows if one not in text]
+            lacking = [show for show in step.shows if show not in text]
             if result.error is not None or lacking:
                 raise RuntimeError(f"{task.story} day {task.day} ({task.id}): {step} does not show {lacking}: {text}")
         yield Answer(f"Answer: {goal.answer}")

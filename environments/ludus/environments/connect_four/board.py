@@ -133,7 +133,9 @@ def _forced_win(position: Position, plies: int, known: dict[tuple[Position, int]
     found = None
     if len(threats) < 2:
         candidates = threats or columns
-        found = next((one for one in candidates if _always_wins(position.drop(one), plies - 1, known)), None)
+        found = next(
+            (candidate for candidate in candidates if _always_wins(position.drop(candidate), plies - 1, known)), None
+        )
     known[position, plies] = found
     return found
 

@@ -91,7 +91,7 @@ class ConnectFourMatch(Match[ConnectFourTask]):
     def left(self, seat: str) -> Mapping[str, Reward]:
         """A seat that leaves gives the game up."""
         rewards = self._rewards(_other(seat))
-        return {name: one.model_copy(update={"reason": f"{seat} gave up"}) for name, one in rewards.items()}
+        return {name: reward.model_copy(update={"reason": f"{seat} gave up"}) for name, reward in rewards.items()}
 
     def _rewards(self, winner: str | None) -> dict[str, Reward]:
         return {seat: _reward(won=seat == winner, drawn=winner is None) for seat in self.seats}

@@ -59,7 +59,7 @@ def _items(dice: Dice, difficulty: Difficulty) -> dict[str, Any]:
     while True:
         counts = [dice.between(1, 3) for _ in range(kinds)]
         points = [[dice.between(2, 20) for _ in range(kinds)] for _ in range(2)]
-        first, second = ([value * count for value, count in zip(one, counts, strict=True)] for one in points)
+        first, second = ([value * count for value, count in zip(point, counts, strict=True)] for point in points)
         # What matters most differs, so that there is something to find out.
         if sum(counts) >= 5 and first.index(max(first)) != second.index(max(second)):
             return {"theme": dice.between(0, len(ITEMS) - 1), "counts": counts, "points": points, **_shares(dice)}
@@ -81,7 +81,7 @@ def _contract(dice: Dice, difficulty: Difficulty) -> dict[str, Any]:
                 upward = directions[number] if seat == 0 or number == agreeing else not directions[number]
                 table = [0, *accumulate(steps[-1])]
                 points[seat].append(table if upward else table[::-1])
-            opposed = [one for number, one in enumerate(steps) if number != agreeing]
+            opposed = [step for number, step in enumerate(steps) if number != agreeing]
             # The hardest opponent must be able to give up the last step of some issue.
             if 10 * min(one[-1] for one in opposed) > 3 * sum(map(sum, opposed)):
                 break

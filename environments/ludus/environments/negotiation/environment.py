@@ -133,8 +133,8 @@ class NegotiationMatch(Match[NegotiationTask]):
     def left(self, seat: str) -> Mapping[str, Reward]:
         """A seat that leaves has walked away."""
         return {
-            name: one.model_copy(update={"reason": f"{seat} left the negotiation"})
-            for name, one in self._rewards(None).items()
+            name: reward.model_copy(update={"reason": f"{seat} left the negotiation"})
+            for name, reward in self._rewards(None).items()
         }
 
     def _next(self, seat: str) -> None:
@@ -376,7 +376,7 @@ def _best_offers(task: NegotiationTask) -> list[Deal]:
     """
     scenario, shared = scenario_of(task.scenario), task.scoring == "shared"
     sets = [acceptable(scenario, 1, strength) for strength in STYLES if strength != "random"]
-    return [best_deals(one, scenario, 0, shared) for one in sets]
+    return [best_deals(set_, scenario, 0, shared) for set_ in sets]
 
 
 def _offers(task: NegotiationTask, write: Callable[[str], str] = str) -> Generator[Call | Answer, StepResult, None]:

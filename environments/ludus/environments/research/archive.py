@@ -113,7 +113,7 @@ class Archive:
         self._facts: dict[tuple[str, int], Fact] = {}
         for entity in graph.entities:
             self._draw(entity)
-        self.titles = [*layout.titles, *(one.title for one in self.reports)]
+        self.titles = [*layout.titles, *(report.title for report in self.reports)]
         codes = dict.fromkeys(layout.codes)
         while len(codes) < len(self.titles):
             codes["".join(self._rng.choices(_LETTERS, k=4))] = None
@@ -194,8 +194,8 @@ class Archive:
         if relation.to_entity:
             entities = self.graph.kinds[relation.target]  # type: ignore[index]
             if relation.name == "club.ground":
-                entities = [one for one in entities if self.graph.entities[one].sort == "ground"]
-            return rng.choice([one for one in entities if one not in (subject, right)])
+                entities = [entity for entity in entities if self.graph.entities[entity].sort == "ground"]
+            return rng.choice([entity for entity in entities if entity not in (subject, right)])
         if not right:
             right = rng.choice(list(self.graph.facts[relation.name].values()))
         if relation.target == "year":
@@ -210,7 +210,7 @@ def _article(page: Page, archive: Archive) -> Page:
     lines = [page.text, f"Last revised in {archive.revised[page.number]}."]
     reports = archive.about.get(page.number, ())
     if reports:
-        lines.append(f"Reports in the archive: {', '.join(f'[[{one.title}]]' for one in reports)}.")
+        lines.append(f"Reports in the archive: {', '.join(f'[[{report.title}]]' for report in reports)}.")
     return Page(page.number, page.code, page.title, "\n".join(lines))
 
 

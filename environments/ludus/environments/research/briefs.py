@@ -128,7 +128,7 @@ class Drawer:
         if given is None:
             return None
         text, subjects = given
-        if scope != "named" and any(self._graph.entities[one].name in text for one in subjects):
+        if scope != "named" and any(self._graph.entities[subject].name in text for subject in subjects):
             return None
         subjects.sort(key=lambda one: self._graph.entities[one].title)
         columns = self._columns(kind, subjects, level)
@@ -138,7 +138,7 @@ class Drawer:
 
     def _named(self, kind: Kind, number: int) -> tuple[str, list[int]]:
         subjects = self._rng.sample(self._graph.kinds[kind], number)
-        names = sorted(self._graph.entities[one].title for one in subjects)
+        names = sorted(self._graph.entities[subject].title for subject in subjects)
         return f"these {number} {PLURALS[kind]}: {'; '.join(names)}", subjects
 
     def _listed(self, kind: Kind, number: int, *, described: bool) -> tuple[str, list[int]] | None:
@@ -225,12 +225,12 @@ class Drawer:
         return found
 
     def _values(self, path: Path, subjects: Sequence[int]) -> list[int | None]:
-        return [self._cells.cell(path, one).value for one in subjects]
+        return [self._cells.cell(path, subject).value for subject in subjects]
 
     def _shuffled(self, items: Sequence[T]) -> list[T]:
         """Return items in random order: several times as fast as `shuffle`, for a generator that draws so often."""
         draw = self._rng.random
-        return [item for _, _, item in sorted((draw(), place, item) for place, item in enumerate(items))]
+        return [item for _, _, item in sorted((draw(), index, item) for index, item in enumerate(items))]
 
     # The whole.
 
@@ -238,7 +238,7 @@ class Drawer:
         self, text: str, kind: Kind, subjects: Sequence[int], columns: tuple[Path, ...], level: Level
     ) -> Brief | None:
         """Return a brief if it has what it needs: an order, contradictions, cells without a value, and questions."""
-        cells = [[self._cells.cell(path, one) for path in columns] for one in subjects]
+        cells = [[self._cells.cell(path, subject) for path in columns] for subject in subjects]
         values = [[cell.value for cell in row] for row in cells]
         missing = sum(row.count(None) for row in values)
         if not 1 <= missing <= len(subjects) * len(columns) // 4:
@@ -247,9 +247,9 @@ class Drawer:
         if not level.conflicts[0] <= len(conflicts) <= level.conflicts[1]:
             return None
         ordering = [
-            place
-            for place, path in enumerate(columns)
-            if form_of(path) != "name" and len({row[place] for row in values} - {None}) == len(subjects)
+            index
+            for index, path in enumerate(columns)
+            if form_of(path) != "name" and len({row[index] for row in values} - {None}) == len(subjects)
         ]
         if not ordering:
             return None

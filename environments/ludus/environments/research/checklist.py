@@ -73,10 +73,10 @@ class Grading:
         self._opened = frozenset(opened)
         self._codes = codes
         self._right: dict[tuple[int, int], bool] = {}
-        self._columns = {label.lower(): place for place, label in enumerate(sheet.labels)}
+        self._columns = {label.lower(): index for index, label in enumerate(sheet.labels)}
         self._subjects: dict[str, int] = {}
-        for place, names in enumerate(sheet.names):
-            self._subjects |= dict.fromkeys(names, place)
+        for index, names in enumerate(sheet.names):
+            self._subjects |= dict.fromkeys(names, index)
         self.parts = {
             "findings": self._findings(),
             "table": self._table(),
@@ -226,11 +226,11 @@ class Grading:
     def _conclusions(self) -> Part:
         part = Part()
         said: dict[int, list[str]] = {}
-        for one in self._report.conclusions:
-            said.setdefault(one.number, []).append(one.answer)
-            if one.number > len(self._sheet.answers) or one.number < 1:
-                part.note_wrong(one.line)
-        lines = {one.number: one.line for one in self._report.conclusions}
+        for conclusion in self._report.conclusions:
+            said.setdefault(conclusion.number, []).append(conclusion.answer)
+            if conclusion.number > len(self._sheet.answers) or conclusion.number < 1:
+                part.note_wrong(conclusion.line)
+        lines = {conclusion.number: conclusion.line for conclusion in self._report.conclusions}
         for number, answer in enumerate(self._sheet.answers, 1):
             given = said.get(number, [])
             met = len(given) == 1 and read_value(given[0], answer.form) in answer.accepted
@@ -244,7 +244,7 @@ class Grading:
     def _form(self) -> Part:
         report, sheet = self._report, self._sheet
         summary = report.summary.lower()
-        numbers = [one.number for one in report.conclusions]
+        numbers = [conclusion.number for conclusion in report.conclusions]
         return Part(
             {
                 "title": report.title == self._title,
@@ -265,7 +265,7 @@ class Grading:
 
     def _ordered(self) -> bool:
         """Return whether the findings follow the alphabet of the subjects' titles, and the columns under each."""
-        places = [self._place(one) for one in self._report.findings]
+        places = [self._place(finding) for finding in self._report.findings]
         known = [one for one in places if one is not None]
         titles = self._sheet.titles
         return len(known) == len(places) > 0 and in_order([(titles[subject], column) for subject, column in known])

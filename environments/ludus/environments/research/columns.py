@@ -69,7 +69,7 @@ class Cells:
                 if value is not None:
                     facts.append(self._archive.fact(relation, value))
                     value = facts[-1].value
-            conflicts = tuple((one.relation, one.subject) for one in facts if one.other is not None)
+            conflicts = tuple((fact.relation, fact.subject) for fact in facts if fact.other is not None)
             found = self._found[path, subject] = Cell(tuple(facts), value, conflicts)
         return found
 

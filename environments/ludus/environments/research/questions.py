@@ -74,15 +74,15 @@ def text_of(asked: Asked, columns: Sequence[Path]) -> str:
 def candidates(columns: Sequence[Path], values: Values, conflicts: int, rng: random.Random) -> list[Asked]:
     """Return questions with one answer each in random order, at most two of a kind and none with an obvious answer."""
     found = [Asked(CONFLICTS)]
-    for place, path in enumerate(columns):
-        column = [row[place] for row in values]
+    for index, path in enumerate(columns):
+        column = [row[index] for row in values]
         known = [one for one in column if one is not None]
         if form_of(path) == "name":
-            found += _of_names(place, known, len(column))
+            found += _of_names(index, known, len(column))
         elif len(known) == len(column):
-            found += _of_numbers(place, path, sorted(known), rng, len(columns))
+            found += _of_numbers(index, path, sorted(known), rng, len(columns))
         elif len(known) < len(column):
-            found.append(Asked("missing", place))
+            found.append(Asked("missing", index))
     rng.shuffle(found)
     kinds: Counter[str] = Counter()
     kept = []

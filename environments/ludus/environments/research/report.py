@@ -125,8 +125,12 @@ class Report:
     @property
     def stray_numbers(self) -> list[int]:
         """The numbers of the summary that no other statement has."""
-        said = [one.said.value for one in self.findings] + [one.answer for one in self.conclusions]
-        said += [some.value for one in self.contradictions for some in (one.holds, one.other)]
+        said = [finding.said.value for finding in self.findings] + [
+            conclusion.answer for conclusion in self.conclusions
+        ]
+        said += [
+            some.value for contradiction in self.contradictions for some in (contradiction.holds, contradiction.other)
+        ]
         known = {number for text in said for number in _numbers(text)}
         return [one for one in _numbers(self.summary) if one not in known]
 
@@ -218,13 +222,13 @@ def _read_sections(report: Report, lines: Mapping[str, Sequence[tuple[int, str]]
     for number, line in () if report.none else lines.get("Contradictions", ()):
         found = _contradiction(number, line)
         report.contradictions.append(found) if found else _malformed(report, "Contradictions", number)
-    for place, (number, line) in enumerate(lines.get("Table", ())):
+    for index, (number, line) in enumerate(lines.get("Table", ())):
         cells = _cells(line)
-        if place == 1 and _RULE.fullmatch(f"|{line.strip('| ')}|"):
+        if index == 1 and _RULE.fullmatch(f"|{line.strip('| ')}|"):
             report.ruled = True
         elif not cells:
             _malformed(report, "Table", number)
-        elif place == 0:
+        elif index == 0:
             report.header = cells
         else:
             report.rows.append(Row(number, cells))
@@ -305,8 +309,8 @@ def form_problems(report: Report, title: str, labels: Sequence[str], asked: int,
         found.append("Findings has no line.")
     if not report.contradictions and not report.none and not report.wrong_lines("Contradictions"):
         found.append("Contradictions has no line; if there is nothing to say, write the one line `None.`.")
-    known = {one.lower(): place for place, one in enumerate(labels)}
-    unknown = [one for one in report.findings if one.column.lower() not in known]
+    known = {label.lower(): index for index, label in enumerate(labels)}
+    unknown = [finding for finding in report.findings if finding.column.lower() not in known]
     if unknown:
         found.append(
             f"Line {unknown[0].line}: there is no column {unknown[0].column[:60]!r} ({len(unknown)} such lines)."
@@ -318,16 +322,20 @@ def form_problems(report: Report, title: str, labels: Sequence[str], asked: int,
     short = [row for row in report.rows if len(row.cells) != len(labels) + 1]
     if short:
         found.append(f"Line {short[0].line}: a row of the table must have {len(labels) + 1} cells.")
-    if [one.number for one in report.conclusions] != list(range(1, asked + 1)):
+    if [conclusion.number for conclusion in report.conclusions] != list(range(1, asked + 1)):
         found.append(f"The conclusions must be numbered from 1 to {asked}.")
     if report.length > LENGTH:
         found.append(f"The report has {report.length:,} characters; it must have at most {LENGTH:,}.")
-    said = [(one.line, one.said) for one in report.findings]
-    said += [(one.line, some) for one in report.contradictions for some in (one.holds, one.other)]
+    said = [(finding.line, finding.said) for finding in report.findings]
+    said += [
+        (contradiction.line, some)
+        for contradiction in report.contradictions
+        for some in (contradiction.holds, contradiction.other)
+    ]
     unread = sorted({(line, code) for line, some in said for code in some.codes if code not in opened})
     if unread:
         found.append(f"Line {unread[0][0]} cites {unread[0][1]}, which you have not opened ({len(unread)} such).")
-    if not in_order([(one.subject, known.get(one.column.lower(), 0)) for one in report.findings]):
+    if not in_order([(finding.subject, known.get(finding.column.lower(), 0)) for finding in report.findings]):
         found.append("The findings must be in the alphabetical order of their subjects and the order of the columns.")
     if report.rows and report.rows[0].cells[0].lower() not in report.summary.lower():
         found.append("The summary must name the subject of the first row of the table.")

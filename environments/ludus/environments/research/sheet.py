@@ -71,7 +71,9 @@ class Sheet:
     def of(archive: Archive, brief: Brief) -> Sheet:
         """Return the sheet of a brief about a world."""
         cells = Cells(archive)
-        return Sheet(archive, brief, [[cells.cell(path, one) for path in brief.columns] for one in brief.subjects])
+        return Sheet(
+            archive, brief, [[cells.cell(path, subject) for path in brief.columns] for subject in brief.subjects]
+        )
 
     @cached_property
     def labels(self) -> tuple[str, ...]:
@@ -81,12 +83,12 @@ class Sheet:
     @cached_property
     def titles(self) -> tuple[str, ...]:
         """The titles of the subjects."""
-        return tuple(self.archive.graph.entities[one].title for one in self.brief.subjects)
+        return tuple(self.archive.graph.entities[subject].title for subject in self.brief.subjects)
 
     @cached_property
     def names(self) -> tuple[frozenset[str], ...]:
         """For each subject, the names that mean it."""
-        return tuple(names_of(self.archive, one) for one in self.brief.subjects)
+        return tuple(names_of(self.archive, subject) for subject in self.brief.subjects)
 
     @cached_property
     def entries(self) -> tuple[tuple[Entry, ...], ...]:
@@ -100,7 +102,7 @@ class Sheet:
     def order(self) -> tuple[int, ...]:
         """The places of the subjects in the order of the table."""
         column, falling = self.brief.order
-        known = [(row[column].value or 0, place) for place, row in enumerate(self.cells)]
+        known = [(row[column].value or 0, index) for index, row in enumerate(self.cells)]
         return tuple(place for _, place in sorted(known, reverse=falling))
 
     @cached_property
@@ -128,15 +130,15 @@ class Sheet:
         brief = self.brief
         values = [[cell.value for cell in row] for row in self.cells]
         return tuple(
-            answer_to(one, self.archive, brief.subjects, brief.columns, values, len(self.conflicts))
-            for one in brief.questions
+            answer_to(question, self.archive, brief.subjects, brief.columns, values, len(self.conflicts))
+            for question in brief.questions
         )
 
     @cached_property
     def needed(self) -> tuple[int, ...]:
         """The pages that a perfect report cites, one for each fact and two for each contradiction, in order."""
         pages = [min(fact.pages) for row in self.cells for cell in row for fact in cell.facts]
-        pages += [min(some) for one in self.conflicts for some in (one.pages, one.other_pages)]
+        pages += [min(some) for conflict in self.conflicts for some in (conflict.pages, conflict.other_pages)]
         return tuple(dict.fromkeys(pages))
 
     def columns_explained(self) -> list[str]:
@@ -145,7 +147,10 @@ class Sheet:
 
     def questions_asked(self) -> list[str]:
         """Return a line with each question."""
-        return [f"{place}. {text_of(one, self.brief.columns)}" for place, one in enumerate(self.brief.questions, 1)]
+        return [
+            f"{index}. {text_of(question, self.brief.columns)}"
+            for index, question in enumerate(self.brief.questions, 1)
+        ]
 
     def _entry(self, form: AnswerForm, value: int | None) -> Entry:
         return Entry(form, value_shown(self.archive, form, value), accepted_values(self.archive, form, value))

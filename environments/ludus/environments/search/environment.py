@@ -145,7 +145,7 @@ class Search(Reader[SearchTask]):
             raise ToolError(f"The answer must have 1 to {LONGEST} characters.")
         if not 1 <= len(citations) <= CITATIONS:
             raise ToolError(f"Cite 1 to {CITATIONS} pages that prove the answer.")
-        cited = {self.find_page(one).number for one in citations}
+        cited = {self.find_page(citation).number for citation in citations}
         if unopened := sorted(cited - self.opened):
             code = self.world.pages[unopened[0]].code
             raise ToolError(f"You have not opened the page {code}. Cite only pages that you have opened.")

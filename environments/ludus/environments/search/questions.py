@@ -152,7 +152,7 @@ class QuestionMaker:
         found = []
         for kind, members in self._graph.kinds.items():
             relations = [one for one in _FORWARD[kind] if not one.mirrored]
-            tables = [(one, facts[one.name], subjects[one.name]) for one in relations]
+            tables = [(relation, facts[relation.name], subjects[relation.name]) for relation in relations]
             for entity in members:
                 links = [
                     (one, table[entity], backward[table[entity]]) for one, table, backward in tables if entity in table
@@ -487,7 +487,7 @@ class QuestionMaker:
 
 def decided_by(question: Question, needs: Sequence[Need]) -> Question:
     """Return a question with the facts that decide between candidates, of which another need may have implied one."""
-    places = (next(place for place, least in enumerate(question.needs) if least <= need) for need in needs)
+    places = (next(index for index, least in enumerate(question.needs) if least <= need) for need in needs)
     return replace(question, deciding=tuple(sorted(set(places))))
 
 
@@ -513,8 +513,8 @@ def reduced(needs: Sequence[Need]) -> tuple[Need, ...] | None:
     if len(frozenset().union(*needs)) == sum(map(len, needs)):
         return tuple(needs)  # no two share a page, which is the usual case
     least: list[Need] = []
-    for place, need in enumerate(needs):
-        if not any(other < need or (other == need and later > place) for later, other in enumerate(needs)):
+    for index, need in enumerate(needs):
+        if not any(other < need or (other == need and later > index) for later, other in enumerate(needs)):
             least.append(need)
     pages = [page for need in least for page in need]
     if len(set(pages)) < len(pages):

@@ -75,7 +75,7 @@ class Spreadsheet(ProceduralEnvironment[SpreadsheetTask]):
     def prompt(self) -> str:
         """Return the sheets, the requests and the rules."""
         sheets = "\n".join(
-            f"- {one.name}: {one.used()}" + (" (hidden)" if one.hidden else "") for one in self.desk.book.sheets
+            f"- {sheet.name}: {sheet.used()}" + (" (hidden)" if sheet.hidden else "") for sheet in self.desk.book.sheets
         )
         requests = "\n".join(f"{number}. {goal.request}" for number, goal in enumerate(self._goals, 1))
         return (

@@ -46,8 +46,8 @@ def evaluate(book: Book, scene: Scene, goals: Sequence[Goal], seed: int) -> Outc
     computed = [_computed_facts(goal, scene.data) for goal in goals]
     owned: set[Fact] = set().union(*(goal.owns | goal.free for goal in goals), *computed)
     damage = sorted((fact for fact in different if fact not in owned), key=str)
-    if [one.name for one in saved.sheets if target.sheet(one.name)] != [
-        one.name for one in target.sheets if saved.sheet(one.name)
+    if [sheet.name for sheet in saved.sheets if target.sheet(sheet.name)] != [
+        sheet.name for sheet in target.sheets if saved.sheet(sheet.name)
     ]:
         damage.append(("order of sheets",))
     if damage:
@@ -76,9 +76,9 @@ def _calculate(book: Book, scene: Scene, goals: Sequence[Goal], reached: Sequenc
             if sheet is None:
                 return [False] * len(goals)
             table.put(sheet, data[id])
-        for place, goal in enumerate(goals):
-            if found[place] and goal.expected is not None:
-                found[place] = _are_right(book, goal.expected(data))
+        for index, goal in enumerate(goals):
+            if found[index] and goal.expected is not None:
+                found[index] = _are_right(book, goal.expected(data))
     return found
 
 

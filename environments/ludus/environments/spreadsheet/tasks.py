@@ -39,15 +39,15 @@ def _divided() -> Mapping[tuple[str, int], SplitType]:
     """Return the splits of all goals: of ten kinds, and of ten variants of the others, one each is held out."""
     kinds = sorted(KINDS, key=lambda name: digest(f"spreadsheet:{name}"))
     found: dict[tuple[str, int], SplitType] = {}
-    for place, name in enumerate(kinds):
-        if place % 10 < len(HELD_OUT):
-            found |= {(name, variant): HELD_OUT[place % 10] for variant in range(KINDS[name].variants)}
+    for index, name in enumerate(kinds):
+        if index % 10 < len(HELD_OUT):
+            found |= {(name, variant): HELD_OUT[index % 10] for variant in range(KINDS[name].variants)}
     others = [
         (name, variant) for name in kinds for variant in range(KINDS[name].variants) if (name, variant) not in found
     ]
     others.sort(key=lambda goal: digest(f"spreadsheet:{goal[0]}:{goal[1]}"))
-    for place, goal in enumerate(others):
-        found[goal] = HELD_OUT[place % 10] if place % 10 < len(HELD_OUT) else "train"
+    for index, goal in enumerate(others):
+        found[goal] = HELD_OUT[index % 10] if index % 10 < len(HELD_OUT) else "train"
     return found
 
 

@@ -106,11 +106,11 @@ class CellTools(BookTools):
             raise ToolError(f"{area} goes beyond {cell_name(LAST_ROW, LAST_COLUMN)}, the last cell of a sheet.")
         with desk.change():
             found = desk.sheet(sheet)
-            for at, row in enumerate(rows):
+            for index, row in enumerate(rows):
                 for column, value in enumerate(row):
                     if isinstance(value, float) and not abs(value) < 1e300:
-                        raise ToolError(f"The number for {cell_name(top + at, left + column)} is too large.")
-                    desk.typed(found, top + at, left + column, value)
+                        raise ToolError(f"The number for {cell_name(top + index, left + column)} is too large.")
+                    desk.typed(found, top + index, left + column, value)
         return f"Wrote {area} on {found.name}. {desk.summary(found, area)}"
 
     @tool(inline=True)
@@ -392,9 +392,9 @@ def _described(sheet: Sheet) -> str:
     for rule in sheet.validations:
         ends = [number_text(end) for end in (rule.low, rule.high) if end is not None]
         lines.append(f"Validation of {rule.area}: {rule.kind} {', '.join(rule.items) or ' to '.join(ends)}")
-    for one in sheet.highlights:
-        shown = one.value if isinstance(one.value, str) else number_text(float(one.value))
-        lines.append(f"Conditional format of {one.area}: {one.fill} if {one.operator} {shown}")
+    for highlight in sheet.highlights:
+        shown = highlight.value if isinstance(highlight.value, str) else number_text(float(highlight.value))
+        lines.append(f"Conditional format of {highlight.area}: {highlight.fill} if {highlight.operator} {shown}")
     for chart in sheet.charts:
         lines.append(
             f"Chart at {cell_name(*chart.anchor)}: {chart.kind}, {chart.title!r}, {chart.values}, {chart.labels}"

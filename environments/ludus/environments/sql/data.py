@@ -162,8 +162,8 @@ def focus(solution: str, schema: Schema) -> list[str]:
             if column is None:
                 continue
             id = table.id.name
-            for place, value in enumerate(v for v in values if v is not None):
-                rest = (number * 2 + place * 3) % 7
+            for index, value in enumerate(v for v in values if v is not None):
+                rest = (number * 2 + index * 3) % 7
                 found[f"UPDATE {table.name} SET {name} = {value} WHERE {id} % 7 IN ({rest}, {(rest + 1) % 7})"] = None
             if column.nullable:
                 found[f"UPDATE {table.name} SET {name} = NULL WHERE {id} % 11 = {number % 11}"] = None

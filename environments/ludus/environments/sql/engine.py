@@ -117,10 +117,10 @@ def _expanded(words: Sequence[str]) -> int:
     uses: dict[str, list[str]] = {}
     opened: list[tuple[str, int]] = []
     depth = 0
-    for place, word in enumerate(words):
+    for index, word in enumerate(words):
         if word == "(":
             depth += 1
-            if name := _defined(words, place):
+            if name := _defined(words, index):
                 opened.append((name, depth))
                 uses.setdefault(name, [])
         elif word == ")":
@@ -280,7 +280,7 @@ class Database:
 
         def guarded(name: str) -> Callable[..., Any]:
             def call(*arguments: Any) -> Any:
-                texts = [one.strip().lower() for one in arguments if isinstance(one, str)]
+                texts = [argument.strip().lower() for argument in arguments if isinstance(argument, str)]
                 needed = 2 if name == "strftime" else 1
                 if len(arguments) < needed or not {"now", "localtime", "utc"}.isdisjoint(texts):
                     self._why = f"{name}() must be given a date: results must not depend on the time of the query."

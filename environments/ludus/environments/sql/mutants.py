@@ -91,13 +91,13 @@ def _without_conditions(statement: Statement) -> Iterator[Statement]:
         rows = getattr(statement, field.name)
         if not isinstance(rows, Rows):
             continue
-        for place, one in enumerate(rows.where):
-            rest = (*rows.where[:place], *rows.where[place + 1 :])
+        for index, one in enumerate(rows.where):
+            rest = (*rows.where[:index], *rows.where[index + 1 :])
             yield replace(statement, **{field.name: Rows(rows.base, rest)})  # type: ignore[type-var]
             if isinstance(one, Either):
-                half = (*rows.where[:place], one.first, *rows.where[place + 1 :])
+                half = (*rows.where[:index], one.first, *rows.where[index + 1 :])
                 yield replace(statement, **{field.name: Rows(rows.base, half)})  # type: ignore[type-var]
             if isinstance(one, Compare) and one.operator == "<>" and not one.or_missing:
-                other = (*rows.where[:place], replace(one, or_missing=True), *rows.where[place + 1 :])
+                other = (*rows.where[:index], replace(one, or_missing=True), *rows.where[index + 1 :])
                 if one.ref.nullable:
                     yield replace(statement, **{field.name: Rows(rows.base, other)})  # type: ignore[type-var]

@@ -131,7 +131,7 @@ def _sorted_by(order: Order | None) -> list[Column]:
 
 
 def _computed(aggregates: Sequence[Aggregate]) -> list[Column]:
-    return [one.ref.column for one in aggregates if one.ref is not None]
+    return [aggregate.ref.column for aggregate in aggregates if aggregate.ref is not None]
 
 
 def _list_different(d: Draw) -> Statement | None:

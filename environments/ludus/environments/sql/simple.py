@@ -153,7 +153,7 @@ class Summary:
     def sql(self, schema: Schema) -> str:
         """Return the reference query."""
         scope = Scope(schema, self.rows.base)
-        columns = ", ".join(one.sql(scope) for one in self.aggregates)
+        columns = ", ".join(aggregate.sql(scope) for aggregate in self.aggregates)
         tail = where(self.rows.conditions(scope))
         return scope.finish(f"SELECT {columns}\n{scope.clause()}{tail}")
 
@@ -166,7 +166,7 @@ class Summary:
                 if self.rows.where
                 else f"How many {plural} are there?"
             )
-        shown = listed([one.text(plural) for one in self.aggregates])
+        shown = listed([aggregate.text(plural) for aggregate in self.aggregates])
         return f"{{V}} {shown}, over all {self.rows.text}, in one row."
 
 
@@ -235,7 +235,7 @@ class Grouped:
         """Return the reference query."""
         scope = Scope(schema, self.rows.base, outer=self.outer)
         keys = [shown_sql(key, scope) for key in self.keys]
-        columns = ", ".join([*keys, *(one.sql(scope) for one in self.aggregates)])
+        columns = ", ".join([*keys, *(aggregate.sql(scope) for aggregate in self.aggregates)])
         having = self.having
         kept = f"\nHAVING {having.aggregate.sql(scope)} {having.operator} {literal(having.value)}" if having else ""
         tail = where(self.rows.conditions(scope))
@@ -249,7 +249,7 @@ class Grouped:
         kept = self.having.text(plural) if self.having else ""
         own = any(ref_of(key).nullable for key in self.keys)
         missing = " A missing value is a group of its own." if own or self.outer else ""
-        aggregates = listed([one.text(plural) for one in self.aggregates])
+        aggregates = listed([aggregate.text(plural) for aggregate in self.aggregates])
         head = f"Group the {self.rows.text} by {keys}. For each group, {{v}} the {keys}, and {aggregates}."
         order = order_text(self._order(Scope(schema, self.rows.base)), self.limit)
         return head + missing + notes(self.keys, self.rows.base.key, self.outer) + kept + order

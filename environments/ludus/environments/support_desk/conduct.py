@@ -98,4 +98,4 @@ def _facts(rows: Iterable[Any]) -> set[str]:
 def _names(rows: Sequence[Any]) -> set[str]:
     """Return what names a person or a record in rows: ids, addresses of mail, and dates of birth."""
     births = {row.birth for row in rows if isinstance(row, Customer)}
-    return {one for one in _facts(rows) if not _DATE.fullmatch(one)} | births
+    return {fact for fact in _facts(rows) if not _DATE.fullmatch(fact)} | births

@@ -105,7 +105,7 @@ def open_store(case: Case) -> Store:
 
 def is_settled(store: Store, case: Case, record: str) -> bool:
     """Return whether a record was changed, or a request about it was refused or passed on."""
-    if any(one.id == record for one in store.changes()):
+    if any(change.id == record for change in store.changes()):
         return True
     return any(store.rows(f"SELECT id FROM {table} WHERE record = ?", record) for table in _LOG_PREFIXES)
 

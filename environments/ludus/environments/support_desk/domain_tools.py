@@ -191,7 +191,7 @@ def _plan(tools: DeskTools, name: str) -> str:
         ToolError: there is no such plan.
     """
     plans = tools.desk.case.policy.words["plans"]
-    found = next((one for one in plans if one.lower() == name.strip().lower()), None)
+    found = next((plan for plan in plans if plan.lower() == name.strip().lower()), None)
     if found is None:
         raise ToolError(f"plan is one of {', '.join(plans)}, not {name.strip()[:40]!r}.")
     return found

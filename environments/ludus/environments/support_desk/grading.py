@@ -41,30 +41,30 @@ def grade(desk: Desk) -> Reward:
     verdicts = [
         Verdict(_settle(desk, standing.request, changes), standing.informed) for standing in desk.user.standings
     ]
-    unexpected = [f"{one.table} {one.id}" for one in changes]
+    unexpected = [f"{change.table} {change.id}" for change in changes]
     broken = [f"{rule}: {how}" for rule, how in desk.conduct.broken.items()]
     counts = not (unexpected or broken or desk.user.left)
-    value = sum(one.value for one in verdicts) / len(verdicts) if counts else 0.0
+    value = sum(verdict.value for verdict in verdicts) / len(verdicts) if counts else 0.0
 
     def part(share: float, evidence: list[str] | None = None) -> Component:
         return Component(value=share, weight=0.0, evidence="; ".join(evidence)[:500] if evidence else None)
 
     parts = {
         "requests": Component(value=value, weight=1.0),
-        "state": part(sum(one.settled for one in verdicts) / len(verdicts)),
-        "informed": part(sum(one.informed for one in verdicts) / len(verdicts)),
+        "state": part(sum(verdict.settled for verdict in verdicts) / len(verdicts)),
+        "informed": part(sum(verdict.informed for verdict in verdicts) / len(verdicts)),
         "policy": part(float(not broken), broken),
         "unexpected": part(float(len(unexpected)), unexpected),
         "stayed": part(float(not desk.user.left)),
         "messages": part(float(desk.case.patience - desk.user.patience)),
     }
-    settled = sum(one.settled for one in verdicts)
+    settled = sum(verdict.settled for verdict in verdicts)
     return Reward(value=value, components=parts, reason=f"{settled}/{len(verdicts)} requests settled")
 
 
 def _settle(desk: Desk, request: Request, changes: list[Change]) -> bool:
     """Take the wanted change of a request out of the changes, and return whether it was there."""
-    wanted = next((one for one in changes if _is_wanted(desk, request, one)), None)
+    wanted = next((change for change in changes if _is_wanted(desk, request, change)), None)
     if wanted is None:
         return False
     changes.remove(wanted)

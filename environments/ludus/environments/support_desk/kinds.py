@@ -229,4 +229,4 @@ def answer_days(policy: Policy, who: Customer, team: str) -> int:
 def draw_days(rng: random.Random, teams: tuple[str, ...]) -> dict[str, int]:
     """Draw the days of all teams, all of them different."""
     days = rng.sample(range(3, 12), len(teams))
-    return {f"days_{team}": one for team, one in zip(teams, days, strict=True)}
+    return {f"days_{team}": day for team, day in zip(teams, days, strict=True)}

@@ -66,9 +66,9 @@ async def understand(endpoint: Endpoint, message: str, reading: Reading, slots: 
 
     def parse(reply: Any) -> Reading:
         asks, flags = reply["asks"], {name: reply[name] for name in _FLAGS}
-        if not isinstance(asks, list) or not all(isinstance(one, bool) for one in flags.values()):
+        if not isinstance(asks, list) or not all(isinstance(flag, bool) for flag in flags.values()):
             raise TypeError("a field has the wrong type")
-        return replace(reading, slots=tuple(dict.fromkeys(one for one in asks if one in slots)), **flags)
+        return replace(reading, slots=tuple(dict.fromkeys(ask for ask in asks if ask in slots)), **flags)
 
     return await _ask(endpoint, task, schema, parse) or reading
 

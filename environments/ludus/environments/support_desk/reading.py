@@ -149,8 +149,8 @@ class Reading:
             return []
         questions = [(text, names) for text, names in self._questions(slots) if "?" in text]
         return [
-            place
-            for place, (text, names) in enumerate(questions, 1)
+            index
+            for index, (text, names) in enumerate(questions, 1)
             if not names and not _CONSENT.search(text) and not _MORE.search(text)
         ]
 
@@ -316,7 +316,7 @@ def _day_month(hit: re.Match[str], year: int) -> str | None:
 
 
 def _month(name: str) -> int:
-    return next(at for at, month in enumerate(_MONTHS, 1) if month.startswith(name.lower()[:3]))
+    return next(index for index, month in enumerate(_MONTHS, 1) if month.startswith(name.lower()[:3]))
 
 
 def _clock(hit: re.Match[str]) -> str | None:

@@ -91,7 +91,7 @@ class Standing:
     @property
     def informed(self) -> float:
         """The share of the facts that the user has learned."""
-        wanted = {str(one) for one in self.request.decision.figures}
+        wanted = {str(figure) for figure in self.request.decision.figures}
         return len(self.heard & wanted) / len(wanted) if wanted else 1.0
 
 
@@ -106,7 +106,7 @@ class User:
 
     def __init__(self, case: Case, rng: random.Random, settled: Callable[[str], bool]) -> None:
         self.case, self._rng, self._settled = case, rng, settled
-        self.standings = [Standing(one, one.ask.wish, one.pushes) for one in case.requests]
+        self.standings = [Standing(request, request.ask.wish, request.pushes) for request in case.requests]
         self.known = 1
         self.patience = case.patience
         self.said = ""
@@ -166,7 +166,7 @@ class User:
     @property
     def _confused(self) -> bool:
         """Whether so many different figures were stated that the user believes none."""
-        dates = [one for one in self._strays if "-" in one]
+        dates = [stray for stray in self._strays if "-" in stray]
         return len(self._strays) > MOST_STRAYS or len(dates) > _DATE_STRAYS or len(self._wrong_days) > 1
 
     def _stuffed(self, message: Reading) -> bool:
@@ -209,7 +209,7 @@ class User:
 
     def _open(self) -> list[Standing]:
         """Return the requests that the agent knows of and has not dealt with."""
-        return [one for one in self.standings[: self.known] if not self._settled(one.request.id)]
+        return [standing for standing in self.standings[: self.known] if not self._settled(standing.request.id)]
 
     def _answer(self, slot: str, standings: list[Standing], proposes: bool) -> str:
         case = self.case
@@ -339,9 +339,9 @@ class User:
             what = open_ones[0].request.ask.what
             if message.asks_more:
                 return [f"First of all: what about {what}?"]
-            asks = any("?" in one for one in message.sentences)
+            asks = any("?" in sentence for sentence in message.sentences)
             return ["I do not understand the question. Ask me in other words, please." if asks else "Okay. And now?"]
-        if any(one.informed < 1.0 for one in self.standings[: self.known]) and not message.asks_more:
+        if any(standing.informed < 1.0 for standing in self.standings[: self.known]) and not message.asks_more:
             return ["Okay, but you have not answered everything yet."]
         return ["Okay."] if self.known < len(self.standings) else ["No, that was all. Thank you."]
 
@@ -373,13 +373,13 @@ def _own_facts(case: Case) -> set[str]:
         found |= {str(value) for value in request.ask.record}
         found |= {str(value) for _, row in request.ask.rows for value in row}
         found |= {str(one) for one in (*request.decision.also, *request.decision.figures)}
-        found |= {str(one) for one in request.decision.arguments.values()}
+        found |= {str(argument) for argument in request.decision.arguments.values()}
     return found | {"0", "1"}
 
 
 def _policy_numbers(case: Case) -> set[str]:
-    found = {str(one) for one in case.policy.params.values()}
-    return found | {str(one) for words in case.policy.words.values() for one in words.values()}
+    found = {str(param) for param in case.policy.params.values()}
+    return found | {str(word) for words in case.policy.words.values() for word in words.values()}
 
 
 def _states(message: Reading, value: str, allowed: set[str]) -> bool:

@@ -121,7 +121,7 @@ class Swe(ProceduralEnvironment[SweTask]):
                 entries = await self.sandbox.list(place)
             except SandboxFileError:
                 raise ToolError(f"There is no file or folder {path[:200]!r} to show ({_reason(error)}).") from None
-            names = [f"{one.name}/" if one.kind == "directory" else one.name for one in entries]
+            names = [f"{entry.name}/" if entry.kind == "directory" else entry.name for entry in entries]
             return "\n".join(names)[:LONGEST_OUTPUT] or "(The folder is empty.)"
         if lines[-1] == "":
             lines.pop()

@@ -157,9 +157,9 @@ def changes(before: Mapping[str, str], tree: Tree) -> tuple[int, int, str]:
     }
     paths = sorted(path for path in before.keys() | after.keys() if before.get(path) != after.get(path))
     lines, parts = 0, []
-    for place, path in enumerate(paths):
+    for index, path in enumerate(paths):
         one, other = before.get(path, "").splitlines(), after.get(path, "").splitlines()
-        if place >= 20 or max(len(one), len(other)) > _LONGEST_COMPARED:
+        if index >= 20 or max(len(one), len(other)) > _LONGEST_COMPARED:
             lines += len(one) + len(other)
             continue
         found = list(difflib.unified_diff(one, other, f"a/{path}", f"b/{path}", lineterm="", n=1))

@@ -243,7 +243,7 @@ def _checks(
     """
     owners: dict[str, str] = {}
     for name in faults:
-        other = next((other for other in faults if other != name), None)
+        other = next((fault for fault in faults if fault != name), None)
         is_written = name in made.faults
         owners |= dict.fromkeys((f"fault {name}",) if is_written else own_checks(made.name, name, other), name)
     for draw in range(_MOST_DRAWS):

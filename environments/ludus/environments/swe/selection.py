@@ -68,7 +68,7 @@ class Repository(NamedTuple):
     def failing(self, modules: Mapping[str, str]) -> tuple[set[str], set[str]]:
         """Return the keys of the hidden tests that fail each time, and of those that fail at all."""
         outcomes = outcomes_of(modules, [check for _, check in self.checks])
-        failed = [one != other for one, other in zip(outcomes, self.expected, strict=True)]
+        failed = [outcome != other for outcome, other in zip(outcomes, self.expected, strict=True)]
         some = {key for (key, _), fails in zip(self.checks, failed, strict=True) if fails}
         return some - {key for (key, _), fails in zip(self.checks, failed, strict=True) if not fails}, some
 

@@ -263,7 +263,7 @@ def shortest_session(
 
     sources = [line.source for line in lines]
     runs = [run_lines(package, version, sources) for version in (right[0], wrong[-1])]
-    usable = [at for at, outcome in enumerate(runs[0]) if not outcome.raised and not runs[1][at].raised]
+    usable = [index for index, outcome in enumerate(runs[0]) if not outcome.raised and not runs[1][index].raised]
     for last, line in enumerate(lines):
         first, second = runs[0][last], runs[1][last]
         if line.target or first[0::2] == second[0::2]:

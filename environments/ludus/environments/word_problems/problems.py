@@ -157,8 +157,8 @@ def _tell(story: Story, level: Level, chain: Chain, split: SplitType) -> Problem
         return None
     parts = (*sentences, last.ask)
     distractors = tuple([make(story) for make in _some(story, story.between(*level.distractors))])
-    for one in distractors:
-        sentences.insert(story.between(0, len(sentences)), one)
+    for distractor in distractors:
+        sentences.insert(story.between(0, len(sentences)), distractor)
     sentences.append(last.ask)
     if guessable(answer, numbers, _NUMBER.findall(" ".join(distractors))):
         return None

@@ -32,7 +32,7 @@ def mark(guess: str, answer: str) -> str:
 
 def greens(history: Iterable[tuple[str, str]]) -> set[int]:
     """Return the positions, from 0, whose letters the guesses and their marks have settled."""
-    return {place for _, marks in history for place, sign in enumerate(marks) if sign == GREEN}
+    return {index for _, marks in history for index, sign in enumerate(marks) if sign == GREEN}
 
 
 def present(history: Iterable[tuple[str, str]]) -> Counter[str]:

@@ -84,8 +84,8 @@ class Case:
     def event(self, title: str, people: Sequence[Employee], starts: str, ends: str, room: str = "") -> Event:
         """Add an event, organized by the first of some people, who have accepted."""
         event: Event = self.add(Event(self.new_id("events"), title, people[0].id, starts, ends, room, "confirmed"))
-        for one in people:
-            self.add(Attendee(f"{event.id}/{one.id}", event.id, one.id, "accepted"))
+        for person in people:
+            self.add(Attendee(f"{event.id}/{person.id}", event.id, person.id, "accepted"))
         return event
 
     def seller(self) -> Employee:
@@ -95,7 +95,9 @@ class Case:
     def manager(self) -> Employee:
         """Return a person with at least three direct reports, but not the managing director."""
         company = self.company
-        return self.pick([one for one in company.employees[1:] if len(company.reports.get(one.id, ())) >= 3])
+        return self.pick(
+            [employee for employee in company.employees[1:] if len(company.reports.get(employee.id, ())) >= 3]
+        )
 
     def colleague(self, *others: Employee, department: str = "") -> Employee:
         """Return a person else, perhaps of one department."""

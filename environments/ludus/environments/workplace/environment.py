@@ -130,7 +130,7 @@ class Workplace(ProceduralEnvironment[WorkplaceTask]):
         for step in goal.steps:
             result = yield Call(step.tool, step.arguments)
             text = text_of(result.content)
-            lacking = [one for one in step.shows if one not in text]
+            lacking = [show for show in step.shows if show not in text]
             if result.error is not None or lacking:
                 raise RuntimeError(f"{task.template} ({task.id}): {step} does not show {lacking}: {text}")
         yield Answer(f"Answer: {goal.answer}")
@@ -186,16 +186,16 @@ def reward_of(outcome: Outcome, least_items: int = 0, void: str = "") -> Reward:
     lacking = [one.name for one in (*outcome.changes, *outcome.rules) if not one.met]
     parts = {
         "changes": Component(
-            value=share([one.met for one in outcome.changes]), weight=len(outcome.changes) / total,
+            value=share([change.met for change in outcome.changes]), weight=len(outcome.changes) / total,
             evidence=f"not met: {', '.join(lacking)}"[:500] if lacking else None,
         ),
         "answer": Component(value=float(outcome.answer and not spoiled), weight=outcome.answer_weight / total),
-        "rules": Component(value=share([one.met for one in outcome.rules]), weight=len(outcome.rules) / total),
+        "rules": Component(value=share([rule.met for rule in outcome.rules]), weight=len(outcome.rules) / total),
         "unexpected": Component(
             value=float(len(outcome.unexpected)), weight=0.0, evidence="; ".join(outcome.unexpected)[:500] or None
         ),
         "items": Component(value=float(total), weight=0.0),
         "solved": Component(value=float(met == total), weight=0.0),
     }  # fmt: skip
-    value = 1.0 if met == total else sum(one.value * one.weight for one in parts.values())
+    value = 1.0 if met == total else sum(part.value * part.weight for part in parts.values())
     return Reward(value=value, components=parts, reason=void or f"{met}/{total} met")

@@ -31,7 +31,7 @@ def policies(goal: Goal) -> Mapping[str, Policy]:
         ),
         "texts as bullets": lambda text, facts: "\n".join(["As requested:", *(f"- **{fact}**" for fact in facts)]),
         "texts as tables": lambda text, facts: "\n".join(
-            ["| No. | Detail |", "|---|---|", *(f"| {place} | {fact} |" for place, fact in enumerate(facts, 1))]
+            ["| No. | Detail |", "|---|---|", *(f"| {index} | {fact} |" for index, fact in enumerate(facts, 1))]
         ),
         "dates, times and amounts written out": lambda text, facts: written_out(text),
     }

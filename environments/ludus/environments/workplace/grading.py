@@ -165,7 +165,7 @@ class _Grader:
         ):
             self.outcome.unexpected.append(f"a fact that must not be in {id}")
             return [False] * len(want.needs)
-        needed = [self.kinds(one) for one in want.needs]
+        needed = [self.kinds(need) for need in want.needs]
         stray = False
         expected = {fact for kinds in (allowed, *needed) for facts in kinds.values() for fact in facts}
         if len({fact for facts in found.values() for fact in facts} - expected) > _ALL_STRAYS:
@@ -237,7 +237,7 @@ def evaluate(goal: Goal, store: Store, answer: str, today: date, domain: str) ->
 
 def _gate_mails(goal: Goal, outcome: Outcome) -> None:
     """Leave mails out as long as other changes lack something: they report work that is not there."""
-    numbers = {str(number) for number, one in enumerate(goal.changes, 1) if one.table == "mails"}
+    numbers = {str(number) for number, change in enumerate(goal.changes, 1) if change.table == "mails"}
     mails = [item for item in outcome.changes if item.name.split()[0] in numbers]
     if not all(item.met for item in outcome.changes if item not in mails):
         for item in mails:
@@ -283,7 +283,9 @@ def _graded(store: Store, changes: Sequence[Change]) -> list[Change]:
             continue
         if change.table == "events" and change.before is None and change.after is not None:
             people = store.rows("SELECT employee FROM attendees WHERE event = ? ORDER BY employee", change.id)
-            change = change._replace(after={**change.after, "people": ", ".join(one["employee"] for one in people)})
+            change = change._replace(
+                after={**change.after, "people": ", ".join(person["employee"] for person in people)}
+            )
         found.append(change)
     return found
 

@@ -90,4 +90,4 @@ def _mail(store: Store, mail: Row) -> list[str]:
     people = store.rows(
         f"SELECT p.name FROM salaries s JOIN employees p ON p.id = s.id WHERE s.yearly IN ({marks})", *sorted(numbers)
     )
-    return [policies.SALARY] if any(one["name"] in text for one in people) else []
+    return [policies.SALARY] if any(person["name"] in text for person in people) else []

@@ -179,7 +179,7 @@ class Tab:
         self._forget()
         devtools = self._devtools = Devtools(process, self._on_event)
         targets = (await devtools.call("Target.getTargets"))["targetInfos"]
-        self._target = next((one["targetId"] for one in targets if _is_tab(one)), "")
+        self._target = next((target["targetId"] for target in targets if _is_tab(target)), "")
         attached = await devtools.call("Target.attachToTarget", targetId=self._target, flatten=True)
         self._session = attached["sessionId"]
         await asyncio.gather(
@@ -298,7 +298,7 @@ class Tab:
 
     async def _snapshot(self, page: int) -> str:
         nodes = (await self._call("Accessibility.getFullAXTree"))["nodes"]
-        title = next((one.get("name", {}).get("value", "") for one in nodes[:1]), "")
+        title = next((node.get("name", {}).get("value", "") for node in nodes[:1]), "")
         pages = Snapshot(nodes, self._reference).pages()
         if not 1 <= page <= len(pages):
             raise ToolError(f"This page of the site is shown in {len(pages)} parts, so there is none at {page}.")
@@ -331,7 +331,7 @@ class Tab:
     async def _run(self, object: str, function: str, *arguments: str) -> str:
         result = await self._call(
             "Runtime.callFunctionOn", functionDeclaration=function, objectId=object, returnByValue=True,
-            arguments=[{"value": one} for one in arguments],
+            arguments=[{"value": argument} for argument in arguments],
         )  # fmt: skip
         return str(result["result"].get("value", ""))
 

@@ -82,7 +82,7 @@ def discount(desk: Desk, code: str) -> int:
     coupon = _need(desk.store.get("coupons", code.upper()), f"coupon as {code[:20]!r}")
     lines = [(one["quantity"], _need(desk.store.get("products", one["product"]), "product")) for one in cart(desk)]
     everything = sum(quantity * product["price"] for quantity, product in lines)
-    valid = [one for one in lines if coupon["category"] in ("", one[1]["category"])]
+    valid = [line for line in lines if coupon["category"] in ("", line[1]["category"])]
     if everything < coupon["minimum"] or not valid:
         raise Refusal(f"The coupon {coupon['id']} is not valid for this cart.")
     return int(sum(quantity * product["price"] for quantity, product in valid) * coupon["percent"] // 100)
@@ -100,17 +100,17 @@ def place_order(desk: Desk, address: str, shipping: str, coupon: str = "") -> st
         raise Refusal("Choose a way of shipping.")
     off, id = discount(desk, coupon), store.new_id("orders")
     total = words.SHIPPING[shipping] - off
-    for one in lines:
-        product = _need(store.get("products", one["product"]), "product")
-        if one["quantity"] > product["stock"]:
+    for line in lines:
+        product = _need(store.get("products", line["product"]), "product")
+        if line["quantity"] > product["stock"]:
             raise Refusal(f"Only {product['stock']} of {product['name']} are in stock.")
-    for one in lines:
-        product = _need(store.get("products", one["product"]), "product")
-        total += one["quantity"] * product["price"]
-        row = {"order_id": id, "product": product["id"], "quantity": one["quantity"], "price": product["price"]}
+    for line in lines:
+        product = _need(store.get("products", line["product"]), "product")
+        total += line["quantity"] * product["price"]
+        row = {"order_id": id, "product": product["id"], "quantity": line["quantity"], "price": product["price"]}
         store.insert("order_lines", {"id": store.new_id("order_lines"), **row})
-        store.update("products", product["id"], stock=product["stock"] - one["quantity"])
-        store.delete("cart_lines", one["id"])
+        store.update("products", product["id"], stock=product["stock"] - line["quantity"])
+        store.delete("cart_lines", line["id"])
     row = {"id": id, "person": desk.user, "day": desk.today, "status": "processing", "address": address}
     store.insert("orders", {**row, "shipping": shipping, "coupon": coupon.upper(), "total": total, "tracking": ""})
     return id

@@ -61,10 +61,10 @@ class Tracker(Site):
                 link("Labels", "/labels"), link("My issues", address("/issues", assignee=self.user, state="open"))]  # fmt: skip
 
     def _people(self) -> list[tuple[str, str]]:
-        return [(one["id"], one["name"]) for one in self.store.rows("SELECT id, name FROM people ORDER BY name")]
+        return [(row["id"], row["name"]) for row in self.store.rows("SELECT id, name FROM people ORDER BY name")]
 
     def _milestones(self) -> list[tuple[str, str]]:
-        return [(one["id"], one["title"]) for one in self.store.rows("SELECT id, title FROM milestones ORDER BY due")]
+        return [(row["id"], row["title"]) for row in self.store.rows("SELECT id, title FROM milestones ORDER BY due")]
 
     def issues(self, request: Request) -> Response:
         """Answer with a list of issues."""
@@ -109,7 +109,7 @@ class Tracker(Site):
 
     def _labels(self, issue: str) -> list[str]:
         rows = self.store.rows("SELECT label FROM issue_labels WHERE issue = ? ORDER BY label", issue)
-        return [one["label"] for one in rows]
+        return [row["label"] for row in rows]
 
     def _row(self, one: Row) -> Sequence[Child]:
         number = one["id"][2:]
@@ -164,8 +164,8 @@ class Tracker(Site):
                  choice("Milestone", "milestone", [none, *self._milestones()], row["milestone"]),
                  choice("Component", "component", [(one, one) for one in _COMPONENTS], row["component"]), button("Save fields")),
             form(f"{path}/label", choice("Add label", "label", rest), button("Add")) if rest else None,
-            [form(f"{path}/unlabel", tag("input", type_="hidden", name="label", value=one), button(f"Remove label {one}"))
-             for one in labels],
+            [form(f"{path}/unlabel", tag("input", type_="hidden", name="label", value=label), button(f"Remove label {label}"))
+             for label in labels],
             form(f"{path}/title", field("Title", "title", row["title"]), button("Save title")),
         ]  # fmt: skip
 
@@ -225,7 +225,7 @@ class Tracker(Site):
     def milestones(self, request: Request) -> Response:
         """Answer with the milestones."""
         rows = self.store.rows("SELECT * FROM milestones ORDER BY due")
-        cells = [(link(one["title"], address("/issues", milestone=one["id"])), one["due"]) for one in rows]
+        cells = [(link(row["title"], address("/issues", milestone=row["id"])), row["due"]) for row in rows]
         return self.page("Milestones", table(("Milestone", "Due"), cells))
 
     def labels(self, request: Request) -> Response:

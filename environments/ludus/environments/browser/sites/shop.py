@@ -122,7 +122,7 @@ class Shop(Site):
         )  # fmt: skip
 
     def _filters(self, request: Request, q: str, category: str, brand: str, color: str, sort: str) -> Child:
-        brands = [one["brand"] for one in self.store.rows("SELECT DISTINCT brand FROM products ORDER BY brand")]
+        brands = [row["brand"] for row in self.store.rows("SELECT DISTINCT brand FROM products ORDER BY brand")]
         more = toggled(
             "Filters", "filters", _any("Brand", "brand", brands, brand), _any("Color", "color", words.COLORS, color),
             tag("label", tag("input", type_="checkbox", name="stock", value="1", checked=bool(request.asked("stock"))),
@@ -306,13 +306,13 @@ class Shop(Site):
             "SELECT products.* FROM wishes JOIN products ON products.id = wishes.product WHERE person = ? ORDER BY name",
             self.user,
         )
-        return self.page("Wish list", table(("Product", "Price", "Rating", "Stock"), [self._row(one) for one in rows]))
+        return self.page("Wish list", table(("Product", "Price", "Rating", "Stock"), [self._row(row) for row in rows]))
 
     def offers(self, request: Request) -> Response:
         """Answer with the coupons."""
         rows = [
-            (one["id"], f"{one['percent']} %", money(one["minimum"]), one["category"] or "all products")
-            for one in self.store.rows("SELECT * FROM coupons ORDER BY id")
+            (row["id"], f"{row['percent']} %", money(row["minimum"]), row["category"] or "all products")
+            for row in self.store.rows("SELECT * FROM coupons ORDER BY id")
         ]
         return self.page("Offers", tag("p", "An order takes one coupon. It takes its percentage off the products that it "
                          "is valid for, if all products of the cart together cost the minimum or more."),

@@ -72,18 +72,18 @@ class Wiki(Site):
         return form("/search", field("Search pages", "q", text, type_="search"), button("Search"), method="get")
 
     def _categories(self) -> list[str]:
-        return [one["category"] for one in self.store.rows("SELECT DISTINCT category FROM pages ORDER BY category")]
+        return [row["category"] for row in self.store.rows("SELECT DISTINCT category FROM pages ORDER BY category")]
 
     def home(self, request: Request) -> Response:
         """Answer with the first page."""
-        items = [tag("li", link(one, address("/category", name=one))) for one in self._categories()]
+        items = [tag("li", link(category, address("/category", name=category))) for category in self._categories()]
         return self.page(self.name, self._search(""), tag("h2", "Categories"), tag("ul", items))
 
     def search(self, request: Request) -> Response:
         """Answer with the pages that have all words."""
         asked = request.asked("q").split()[:8]
         rows = self.store.rows("SELECT * FROM pages ORDER BY title")
-        found = [one for one in rows if all(word.lower() in f"{one['title']} {one['body']}".lower() for word in asked)]
+        found = [row for row in rows if all(word.lower() in f"{row['title']} {row['body']}".lower() for word in asked)]
         found.sort(key=lambda one: not all(word.lower() in one["title"].lower() for word in asked))
         shown, steps = paged(found if asked else [], request)
         items = [tag("li", link(one["title"], path_of(one["title"]))) for one in shown]
@@ -199,12 +199,12 @@ class Wiki(Site):
             "SELECT title FROM watches JOIN pages ON pages.id = page WHERE person = ? ORDER BY title", self.user
         )
         return self.page(
-            "Watched pages", tag("ul", [tag("li", link(one["title"], path_of(one["title"]))) for one in rows])
+            "Watched pages", tag("ul", [tag("li", link(row["title"], path_of(row["title"]))) for row in rows])
         )
 
     def new_form(self, request: Request) -> Response:
         """Answer with the form for a new page."""
-        kinds = [(one, one) for one in self._categories()]
+        kinds = [(category, category) for category in self._categories()]
         return self.page("New page", form("/new", field("Title", "title"), choice("Category", "category", kinds),
                          area("Text", "text"), button("Create page")))  # fmt: skip
 
@@ -228,4 +228,4 @@ class Wiki(Site):
 def _linked(text: str) -> Child:
     """Return a line whose [[titles]] are links."""
     parts = _LINK.split(text)
-    return [link(part, path_of(part)) if at % 2 else part for at, part in enumerate(parts)]
+    return [link(part, path_of(part)) if index % 2 else part for index, part in enumerate(parts)]

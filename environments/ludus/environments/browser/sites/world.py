@@ -111,11 +111,11 @@ class World:
 
     def my_orders(self) -> list[Orders]:
         """Return the user's orders, the newest first."""
-        return sorted((one for one in self.orders if one.person == ME), key=lambda one: one.day, reverse=True)
+        return sorted((order for order in self.orders if order.person == ME), key=lambda one: one.day, reverse=True)
 
     def lines(self, order: Orders) -> list[OrderLines]:
         """Return the lines of an order."""
-        return [one for one in self.order_lines if one.order_id == order.id]
+        return [order_line for order_line in self.order_lines if order_line.order_id == order.id]
 
     def page(self, title: str) -> Pages:
         """Return a page by its title."""
@@ -123,7 +123,7 @@ class World:
 
     def labels_of(self, issue: Issues) -> set[str]:
         """Return the labels of an issue."""
-        return {one.label for one in self.issue_labels if one.issue == issue.id}
+        return {issue_label.label for issue_label in self.issue_labels if issue_label.issue == issue.id}
 
 
 @cache
@@ -276,7 +276,7 @@ def _handbook(world: World, size: Size) -> None:
             f"This warehouse in {city} serves the region around it.",
             facts,
         )
-    for brand in sorted({one.brand for one in world.products}):
+    for brand in sorted({product.brand for product in world.products}):
         facts = {"Country": rng.choice(words.COUNTRIES), "Buyer": f"[[{rng.choice(staff).name}]]",
                  "Lead time": f"{rng.randrange(3, 60)} days", "Contract": f"CT-{rng.randrange(1000, 10000)}"}  # fmt: skip
         _page(world, size, f"Supplier {brand}", "Suppliers", f"{brand} delivers goods for {world.name}.", facts)
@@ -324,7 +324,7 @@ def _issues(world: World, size: Size) -> None:
         issue = Issues(
             f"I-{number}", title, f"Seen with version {rng.randrange(1, 9)}.{rng.randrange(10)}. {rng.choice(words.COMMENTS)}",
             "closed" if closed else "open", rng.choice(words.REASONS[:2]) if closed else "", rng.choice(world.people[1:]).id,
-            rng.choice(("", *(one.id for one in world.people))), rng.choice(("", "M-1", "M-2", "M-3", "M-4")),
+            rng.choice(("", *(person.id for person in world.people))), rng.choice(("", "M-1", "M-2", "M-3", "M-4")),
             rng.choice(words.TEAMS).lower(), day(world, ago),
         )  # fmt: skip
         world.issues.append(issue)

@@ -30,10 +30,10 @@ from ludus.environments.browser.templates.wiki import new_value, of_kind
 def price_issue(world: World) -> Goal:
     """Report the price of a product in an issue."""
     products = world.rng.sample(world.products, 1 if world.level == "medium" else 2)
-    names = " and the ".join(one.name for one in products)
-    body = "\n".join(f"{one.name}: {money(one.price)}" for one in products)
+    names = " and the ".join(product.name for product in products)
+    body = "\n".join(f"{product.name}: {money(product.price)}" for product in products)
     title = f"Check prices ({world.rng.randrange(100, 999)})"
-    steps = [step for one in products for step in [*find_product(one.name), see(money(one.price))]]
+    steps = [step for product in products for step in [*find_product(product.name), see(money(product.price))]]
     steps += [go(f"{ISSUES}/issues/new"), fill('textbox "Title"', title), fill('textbox "Description"', body),
               pick('combobox "Component"', "catalog"), click('button "Open issue"')]  # fmt: skip
     return Goal(
@@ -81,7 +81,7 @@ def gift(world: World) -> Goal:
     """Order what the handbook recommends."""
     products = buyable(world, 3)
     occasions = ("Birthday", "Anniversary", "Farewell")
-    facts = {one: product.name for one, product in zip(occasions, products, strict=True)}
+    facts = {occasion: product.name for occasion, product in zip(occasions, products, strict=True)}
     body = f"What {world.name} gives to its people.\n\n== Facts ==\n{facts_text(facts)}\n\n== Notes ==\nOne gift for each occasion."
     page = Pages(f"W-{len(world.pages) + 1}", "Gift guide", "Teams", body)
     world.add("pages", page)

@@ -16,13 +16,13 @@ T = TypeVar("T")
 
 def unique(rows: Sequence[T], key: Callable[[T], Any]) -> list[T]:
     """Return the rows whose key no other row has."""
-    keys = [key(one) for one in rows]
-    return [one for one, value in zip(rows, keys, strict=True) if keys.count(value) == 1]
+    keys = [key(row) for row in rows]
+    return [row for row, value in zip(rows, keys, strict=True) if keys.count(value) == 1]
 
 
 def buyable(world: World, count: int = 1) -> list[Products]:
     """Return different products that are in stock."""
-    return world.rng.sample([one for one in world.products if one.stock], count)
+    return world.rng.sample([product for product in world.products if product.stock], count)
 
 
 def find_product(name: str) -> list[Step]:
@@ -42,7 +42,7 @@ def put_into_cart(product: Products, count: int) -> list[Step]:
 
 def open_order(world: World, order: Orders) -> list[Step]:
     """Open an order of the user from the list."""
-    page = [one.id for one in world.my_orders()].index(order.id) // 5 + 1
+    page = [my_order.id for my_order in world.my_orders()].index(order.id) // 5 + 1
     return [go(address(f"{SHOP}/orders", page=page if page > 1 else "")), click(f'link "Order {order.id}"')]
 
 
@@ -85,4 +85,4 @@ def name_in(link: str) -> str:
 
 def show_facts(title: str, *values: str) -> list[Step]:
     """Open a page, and see what it says."""
-    return [go(WIKI + path_of(title)), *(see(one) for one in values)]
+    return [go(WIKI + path_of(title)), *(see(value) for value in values)]

@@ -15,7 +15,7 @@ from ludus.environments.browser.templates.common import find_issue, number_of, o
 
 def opened(world: World) -> list[Issues]:
     """Return the open issues."""
-    return [one for one in world.issues if one.state == "open"]
+    return [issue for issue in world.issues if issue.state == "open"]
 
 
 def close(issue: Issues, reason: str) -> list[Step]:
@@ -54,7 +54,7 @@ def oldest(world: World) -> Goal:
         for label in words.LABELS for component in (("",) if world.level == "easy" else [one.lower() for one in words.TEAMS])
         if len(_with(world, label, component)) > (0 if world.level == "medium" else 1)
     ]  # fmt: skip
-    label, component = world.rng.choice(kinds or [(one.label, "") for one in world.issue_labels])
+    label, component = world.rng.choice(kinds or [(issue_label.label, "") for issue_label in world.issue_labels])
     found = _with(world, label, component)
     if not found:
         first = opened(world)[0]
@@ -81,12 +81,12 @@ def _with(world: World, label: str, component: str) -> list[Issues]:
 @template("issue-busiest", "issues", ("medium", "hard"), split="validation")
 def busiest(world: World) -> Goal:
     """Who has the most open issues."""
-    counts = {one.id: sum(issue.assignee == one.id for issue in opened(world)) for one in world.people}
+    counts = {person.id: sum(issue.assignee == person.id for issue in opened(world)) for person in world.people}
     best = max(counts, key=lambda one: counts[one])
     while list(counts.values()).count(counts[best]) > 1:
         free = next(one for one in opened(world) if one.assignee != best)
         world.replace("issues", free, assignee=best)
-        counts = {one.id: sum(issue.assignee == one.id for issue in opened(world)) for one in world.people}
+        counts = {person.id: sum(issue.assignee == person.id for issue in opened(world)) for person in world.people}
         best = max(counts, key=lambda one: counts[one])
     name, pages = world.person(best).name, -(-len(opened(world)) // 10)
     steps = [go(address(f"{ISSUES}/issues", page=page)) for page in range(1, pages + 1)]
@@ -146,11 +146,11 @@ def close_issues(world: World) -> Goal:
         issues, said = sizes[kind], f"all open issues with the label {kind[0]} and the component {kind[1]}"
 
     def act(desk: Desk) -> None:
-        for one in issues:
-            actions.set_state(desk, one.id, "closed", reason)
+        for issue in issues:
+            actions.set_state(desk, issue.id, "closed", reason)
 
     return Goal(f'Close {said} in the issue tracker, with the reason "{reason}".',
-                [step for one in issues for step in close(one, reason)], act=act)  # fmt: skip
+                [step for issue in issues for step in close(issue, reason)], act=act)  # fmt: skip
 
 
 def save_fields(issue: Issues, name: str, value: str) -> list[Step]:
@@ -203,11 +203,11 @@ def comment(world: World) -> Goal:
 def move(world: World) -> Goal:
     """Move issues to another milestone."""
     most = 2 if world.level == "medium" else 5
-    kinds = [(one.id, team.lower()) for one in world.milestones for team in words.TEAMS]
+    kinds = [(milestone.id, team.lower()) for milestone in world.milestones for team in words.TEAMS]
     sizes = {kind: [one for one in opened(world) if (one.milestone, one.component) == kind] for kind in kinds}
     kind = world.rng.choice([one for one in kinds if 1 <= len(sizes[one]) <= most])
-    old = next(one for one in world.milestones if one.id == kind[0])
-    new = world.rng.choice([one for one in world.milestones if one is not old])
+    old = next(milestone for milestone in world.milestones if milestone.id == kind[0])
+    new = world.rng.choice([milestone for milestone in world.milestones if milestone is not old])
 
     def act(desk: Desk) -> None:
         for one in sizes[kind]:

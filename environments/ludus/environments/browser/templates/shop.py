@@ -26,10 +26,14 @@ def price(world: World) -> Goal:
 def cheapest(world: World) -> Goal:
     """The cheapest product of a category, at higher levels with conditions."""
     good = world.level != "easy"
-    rows = [one for one in world.products if not good or one.rating >= 40 and (world.level != "hard" or one.stock)]
+    rows = [
+        product
+        for product in world.products
+        if not good or product.rating >= 40 and (world.level != "hard" or product.stock)
+    ]
     kinds = [one for one in words.CATEGORIES if sum(row.category == one for row in rows) > 1]
     category = world.rng.choice(kinds)
-    listed = sorted_by([one for one in world.products if one.category == category], "price")
+    listed = sorted_by([product for product in world.products if product.category == category], "price")
     wanted = next(one for one in listed if one in rows)
     more = {"easy": "", "medium": " with a rating of 4.0 or better",
             "hard": " that is in stock and has a rating of 4.0 or better"}[world.level]  # fmt: skip
@@ -43,8 +47,10 @@ def cheapest(world: World) -> Goal:
 
 def _order_of_one(world: World) -> tuple[Orders, Products]:
     """Return an order of the user, and a product that only this order of the user has."""
-    mine = {one.id: one for one in world.my_orders()}
-    lines = unique([one for one in world.order_lines if one.order_id in mine], lambda one: one.product)
+    mine = {my_order.id: my_order for my_order in world.my_orders()}
+    lines = unique(
+        [order_line for order_line in world.order_lines if order_line.order_id in mine], lambda one: one.product
+    )
     line = world.rng.choice(lines)
     return mine[line.order_id], world.product(line.product)
 
@@ -74,7 +80,7 @@ def spent(world: World) -> Goal:
     pages = sorted({(start + at) // 5 + 1 for at in range(count)})
     steps: list[Step] = []
     for page in pages:
-        shown = [one for at, one in enumerate(chosen, start) if at // 5 + 1 == page]
+        shown = [one for index, one in enumerate(chosen, start) if index // 5 + 1 == page]
         steps += [go(address(f"{SHOP}/orders", page=page)), *(see(money(one.total)) for one in shown)]
     return Goal(
         f"What is the sum of the totals of all my orders in the shop from {chosen[-1].day} to {chosen[0].day}, both days "
@@ -108,7 +114,7 @@ def _place(world: World, product: str, review: str) -> int:
     """Return the place of a review among those of its product."""
     rows = sorted((one for one in world.reviews if one.product == product), key=lambda one: one.id)
     rows.sort(key=lambda one: one.day, reverse=True)
-    return [one.id for one in rows].index(review)
+    return [row.id for row in rows].index(review)
 
 
 @template("shop-lowest-review", "shop", ("medium", "hard"))
@@ -145,7 +151,7 @@ def lowest_review(world: World) -> Goal:
 @template("shop-tracking", "shop", ("easy", "medium"), split="validation")
 def tracking(world: World) -> Goal:
     """The tracking code of an order."""
-    sent = [one for one in world.my_orders() if one.tracking]
+    sent = [my_order for my_order in world.my_orders() if my_order.tracking]
     if not sent:
         sent = [
             world.replace(
@@ -242,8 +248,8 @@ def send_back(world: World) -> Goal:
         lines, what = world.lines(order), f"everything in my order with the {product.name}"
 
     def act(desk: Desk) -> None:
-        for one in lines:
-            actions.return_line(desk, one.id, reason, wish)
+        for line in lines:
+            actions.return_line(desk, line.id, reason, wish)
 
     steps = [step for one in lines for step in _return(world, order, one, reason, wish)]
     return Goal(f'Return {what} to the shop, with the reason "{reason}"; I want "{wish}" instead.', steps, act=act)
@@ -264,7 +270,7 @@ def write_review(world: World) -> Goal:
     what = f"the {product.name}"
     if world.level == "medium":
         order = world.rng.choice(world.my_orders())
-        product = max((world.product(one.product) for one in world.lines(order)), key=lambda one: one.price)
+        product = max((world.product(line.product) for line in world.lines(order)), key=lambda one: one.price)
         what, steps = f"the product with the highest price in my order {order.id}", open_order(world, order)
     steps += [*find_product(product.name), click('link "Write a review"'), pick('combobox "Stars"', count_of(stars)),
               fill('textbox "Title"', title), fill('textbox "Review"', text), click('button "Send review"')]  # fmt: skip
@@ -297,8 +303,8 @@ def wishes(world: World) -> Goal:
     most = 3 if world.level == "medium" else 6
     kinds = [
         (brand, category, found)
-        for brand in sorted({one.brand for one in world.products}) for category in words.CATEGORIES
-        if 2 <= len(found := [one for one in world.products if one.brand == brand and one.category == category]) <= most
+        for brand in sorted({product.brand for product in world.products}) for category in words.CATEGORIES
+        if 2 <= len(found := [product for product in world.products if product.brand == brand and product.category == category]) <= most
     ]  # fmt: skip
     brand, category, found = world.rng.choice(kinds)
 
@@ -350,12 +356,13 @@ def tidy_cart(world: World) -> Goal:
     """Remove what is too expensive from a full cart."""
     products = buyable(world, 3 if world.level == "medium" else 6)
     world.cart_lines += [
-        CartLines(f"C-{number}", ME, one.id, world.rng.randrange(1, 5)) for number, one in enumerate(products, 1)
+        CartLines(f"C-{number}", ME, product.id, world.rng.randrange(1, 5))
+        for number, product in enumerate(products, 1)
     ]
     ranked = sorted_by(products, "price")
     limit = ranked[len(ranked) // 2].price
-    gone = [one for one in world.cart_lines if world.product(one.product).price >= limit]
-    kept = world.rng.choice([one for one in world.cart_lines if one not in gone])
+    gone = [cart_line for cart_line in world.cart_lines if world.product(cart_line.product).price >= limit]
+    kept = world.rng.choice([cart_line for cart_line in world.cart_lines if cart_line not in gone])
     count = kept.quantity + 1
 
     def act(desk: Desk) -> None:
@@ -365,7 +372,7 @@ def tidy_cart(world: World) -> Goal:
 
     name = world.product(kept.product).name
     steps = [go(f"{SHOP}/cart"), *(click(f'button "Remove {world.product(one.product).name}"') for one in gone)]
-    order = [one for one in world.cart_lines if one not in gone].index(kept)
+    order = [cart_line for cart_line in world.cart_lines if cart_line not in gone].index(kept)
     steps += [fill(f'textbox "Quantity of {name}"', str(count)), Step("click", f'button "Update" #{order + 1}')]
     return Goal(
         f"Remove from my cart in the shop every product with a price of {money(limit)} or more, and set the quantity of the "

@@ -16,7 +16,7 @@ _VALUES = {"Capacity": "3470 pallets", "Lead time": "21 days", "Channel": "#team
 
 def of_kind(world: World, category: str) -> list[Pages]:
     """Return the pages of a category."""
-    return [one for one in world.pages if one.category == category]
+    return [page for page in world.pages if page.category == category]
 
 
 def new_value(world: World, name: str, old: str) -> str:
@@ -77,9 +77,9 @@ def largest(world: World) -> Goal:
     facts = world.facts
     shown = sorted(pages, key=lambda one: int(facts[one.title]["Opened"]))
     if world.level == "hard":
-        years = sorted(int(facts[one.title]["Opened"]) for one in pages)
+        years = sorted(int(facts[page.title]["Opened"]) for page in pages)
         year = years[len(years) // 2] + 1
-        pages = [one for one in pages if int(facts[one.title]["Opened"]) < year]
+        pages = [page for page in pages if int(facts[page.title]["Opened"]) < year]
         more = f" of those opened before {year}"
     else:
         more = ""
@@ -115,7 +115,7 @@ def _rewrite(world: World, page: Pages, facts: dict[str, str]) -> None:
     """Change what a page says, together with its last revision."""
     parts = actions.sections(page.body)
     body = body_of(parts[0][1], facts, parts[2][1])
-    last = max((one for one in world.revisions if one.page == page.id), key=lambda one: one.number)
+    last = max((revision for revision in world.revisions if revision.page == page.id), key=lambda one: one.number)
     world.replace("revisions", last, body=body)
     world.replace("pages", page, body=body)
 
@@ -125,12 +125,12 @@ def editor(world: World) -> Goal:
     """Who changed a page."""
     pages = [one for one in world.pages if sum(row.page == one.id for row in world.revisions) > 1]
     page = world.rng.choice(pages)
-    rows = sorted((one for one in world.revisions if one.page == page.id), key=lambda one: one.number)
+    rows = sorted((revision for revision in world.revisions if revision.page == page.id), key=lambda one: one.number)
     row = rows[-1] if world.level == "easy" else world.rng.choice(rows[:-1])
     what = "the newest revision" if world.level == "easy" else f"revision {row.number}"
     author = world.person(row.author).name
     if author == page.title:  # the task would name the answer
-        other = next(one for one in world.people[1:] if one.name != page.title)
+        other = next(person for person in world.people[1:] if person.name != page.title)
         world.replace("revisions", row, author=other.id)
         author = other.name
     steps = [*find_page(page.title), click('link "History"'), see(f'link "Revision {row.number}"'), see(author)]
@@ -142,7 +142,7 @@ def old_fact(world: World) -> Goal:
     """What a page said before."""
     pages = [one for one in world.pages if sum(row.page == one.id for row in world.revisions) > 1]
     page = world.rng.choice(pages)
-    rows = [one for one in world.revisions if one.page == page.id]
+    rows = [revision for revision in world.revisions if revision.page == page.id]
     row = world.rng.choice([one for one in rows if one.body != page.body])
     old, new = (
         dict(line.split(": ", 1) for line in actions.sections(body)[1][1].split("\n")) for body in (row.body, page.body)
@@ -221,7 +221,7 @@ def create(world: World) -> Goal:
 def revert(world: World) -> Goal:
     """Undo the edits of a vandal."""
     page, vandal = world.rng.choice(world.pages), world.rng.choice(world.people[1:])
-    last = max(one.number for one in world.revisions if one.page == page.id)
+    last = max(revision.number for revision in world.revisions if revision.page == page.id)
     body = page.body
     count = 1 if world.level == "medium" else 2
     ago = world.rng.randrange(1, 4)
@@ -262,10 +262,10 @@ def watch(world: World) -> Goal:
         said = f'the wiki pages of all people whose team is "{team}"'
 
     def act(desk: Desk) -> None:
-        for one in pages:
-            actions.watch(desk, one.id, True)
+        for page in pages:
+            actions.watch(desk, page.id, True)
 
-    steps = [step for one in pages for step in [go(WIKI + path_of(one.title)), click('button "Watch this page"')]]
+    steps = [step for page in pages for step in [go(WIKI + path_of(page.title)), click('button "Watch this page"')]]
     return Goal(f"Watch {said}.", steps, act=act)
 
 

@@ -111,16 +111,16 @@ def _condition(rng: random.Random, difficulty: Difficulty) -> tuple[str, str, st
     """Return the key, text and code of a condition, and whether it holds for each n from 1 to 120."""
     count = {"easy": 1, "medium": 2, "hard": rng.randint(2, 3)}[difficulty]
     first, *others = pick_distinct(rng, conditions(rng), count, count)
-    key, text, code, holds = first.name, first.text, first.code, [bool(one) for one in _values(first.code)]
+    key, text, code, holds = first.name, first.text, first.code, [bool(value) for value in _values(first.code)]
     for number, rule in enumerate(others):
         joiner = rng.choice(("and", "or") if difficulty == "medium" else ("and not", "or", "and"))
         if number:
             text, code = f"({text})", f"({code})"
         also = _values(rule.code)
         if joiner == "or":
-            holds = [one or bool(other) for one, other in zip(holds, also, strict=True)]
+            holds = [hold or bool(other) for hold, other in zip(holds, also, strict=True)]
         else:
-            holds = [one and bool(other) == (joiner == "and") for one, other in zip(holds, also, strict=True)]
+            holds = [hold and bool(other) == (joiner == "and") for hold, other in zip(holds, also, strict=True)]
         word = joiner.replace("not", "it is not true that")
         text, code = f"{text}, {word} {rule.text}", f"{code} {joiner} {_atom(rule.code)}"
         key = f"{key} {joiner} {rule.name}"

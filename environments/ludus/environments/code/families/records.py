@@ -115,8 +115,8 @@ def _grouped(rng: random.Random, d: _Domain, difficulty: Difficulty, unique: boo
     """Return the rules, the code and the finish of a grouped result."""
     by = rng.choice((d.groups[0], d.groups[0], d.names[0]))
     count = 2 if difficulty == "hard" else 1
-    values = pick_distinct(rng, [one for one in aggregates(rng, d) if by != d.names[0] or "names" not in one.name
-                                 and one.name not in ("distinct", "best")], count, count)  # fmt: skip
+    values = pick_distinct(rng, [aggregate for aggregate in aggregates(rng, d) if by != d.names[0] or "names" not in aggregate.name
+                                 and aggregate.name not in ("distinct", "best")], count, count)  # fmt: skip
     text = values[0].text if count == 1 else f"a list of two values: {values[0].text}, and {values[1].text}"
     code = values[0].code if count == 1 else f"[{values[0].code}, {values[1].code}]"
     build = (

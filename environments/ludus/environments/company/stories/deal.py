@@ -20,9 +20,9 @@ def cast(case: Case, level: Difficulty) -> Cast:
     me, customer, _ = account(case)
     first, last = case.pick(FIRST_NAMES), case.pick(LAST_NAMES)
     email = f"{first}.{last}@{customer.domain}".lower()
-    case.need(all(email != one.email and f"{first} {last}" != one.name for one in case.company.contacts))
+    case.need(all(email != contact.email and f"{first} {last}" != contact.name for contact in case.company.contacts))
     subject = f"{case.pick(_SUBJECTS)} {case.rng.randrange(11, 99)}"
-    case.need(all(subject not in one.title for one in case.company.deals))
+    case.need(all(subject not in deal.title for deal in case.company.deals))
     limit = LIMITS[customer.tier]
     over = level != "easy" and case.rng.random() < 0.5
     return {

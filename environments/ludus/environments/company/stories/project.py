@@ -27,7 +27,7 @@ def cast(case: Case, level: Difficulty) -> Cast:
     titles: list[str] = []
     while len(titles) < count:
         title = f"{case.pick(TICKET_THINGS).capitalize()} {case.pick(TICKET_FAULTS)} ({case.rng.randrange(100, 999)})"
-        if title not in titles and all(title != one.title for one in company.tickets):
+        if title not in titles and all(title != ticket.title for ticket in company.tickets):
             titles.append(title)
     high = (count + 1) // 2
     return {
@@ -51,8 +51,8 @@ def _ours(case: Case, cast: Cast) -> list[Ticket]:
     project = cast["project"].id
     tickets: list[Ticket] = found(
         [
-            one for one in case.company.tickets
-            if one.project == project and one.reporter == cast["me"] and one.title in titles
+            ticket for ticket in case.company.tickets
+            if ticket.project == project and ticket.reporter == cast["me"] and ticket.title in titles
         ]
     )  # fmt: skip
     return tickets
@@ -91,7 +91,7 @@ def assign(case: Case, cast: Cast) -> Goal:
     """Ask to assign them by priority; in a hard story, there are tickets of the same names elsewhere."""
     ours = _ours(case, cast)
     if cast["level"] != "easy":
-        other = case.pick([one for one in case.company.projects if one.id != cast["project"].id])
+        other = case.pick([project for project in case.company.projects if project.id != cast["project"].id])
         for title, _, due in cast["tickets"]:
             case.add(Ticket(case.new_id("tickets"), other.id, title, title, "open", "high", "", other.lead, due))
     first, second = _person(case, cast["leaves"]), _person(case, cast["stays"])
@@ -114,8 +114,8 @@ def hand_over(case: Case, cast: Cast) -> Goal:
     project = cast["project"].id
     leaves, comes, lead = (_person(case, cast[one]) for one in ("leaves", "comes", "lead"))
     theirs = found(
-        [one for one in case.company.tickets if one.project == project and one.assignee == leaves.id
-         and one.status != "done"]
+        [ticket for ticket in case.company.tickets if ticket.project == project and ticket.assignee == leaves.id
+         and ticket.status != "done"]
     )  # fmt: skip
     split = cast["level"] == "hard"
     wanted = {one.id: lead.id if split and one.priority != "high" else comes.id for one in theirs}

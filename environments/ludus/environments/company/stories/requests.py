@@ -48,7 +48,11 @@ def _claims(case: Case, cast: Cast) -> list[Expense]:
     """Return the claims of the story as they are now."""
     texts = [description for _, _, _, description, _ in cast["claims"]]
     claims: list[Expense] = found(
-        [one for one in case.company.expenses if one.employee == cast["person"] and one.description in texts]
+        [
+            expense
+            for expense in case.company.expenses
+            if expense.employee == cast["person"] and expense.description in texts
+        ]
     )
     return claims
 
@@ -57,8 +61,8 @@ def _leave(case: Case, cast: Cast, *status: str) -> Leave:
     """Return the leave of the story as it is now."""
     leave: Leave = found(
         [
-            one for one in case.company.leaves
-            if one.employee == cast["person"] and one.first_day == cast["first_day"] and one.status in status
+            leaf for leaf in case.company.leaves
+            if leaf.employee == cast["person"] and leaf.first_day == cast["first_day"] and leaf.status in status
         ]
     )[0]  # fmt: skip
     return leave
@@ -119,7 +123,9 @@ def decide_claims(case: Case, cast: Cast) -> Goal:
     """Ask the manager to decide on the claims by the handbook."""
     person, me = case.company.person[cast["person"]], case.company.person[cast["manager"]]
     finance = case.company.person[cast["finance"]]
-    waiting = found([one for one in case.company.expenses if one.employee == person.id and one.status == "pending"])
+    waiting = found(
+        [expense for expense in case.company.expenses if expense.employee == person.id and expense.status == "pending"]
+    )
     missing = [one for one in waiting if one.receipt != "yes"]
     large = tuple(sorted(one.id for one in waiting if one.receipt == "yes" and one.amount > EXPENSE_LIMIT))
     small = [one for one in waiting if one.receipt == "yes" and one.amount <= EXPENSE_LIMIT]

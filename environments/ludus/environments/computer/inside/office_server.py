@@ -223,9 +223,9 @@ class Office:
         target = self._sheets(file).getByName(sheet).getCellRangeByPosition(
             first.StartColumn, first.StartRow, first.StartColumn + width - 1, first.StartRow + len(rows) - 1
         )  # fmt: skip
-        for at, row in enumerate(rows):
+        for index, row in enumerate(rows):
             for column, value in enumerate(row):
-                one = target.getCellByPosition(column, at)
+                one = target.getCellByPosition(column, index)
                 if isinstance(value, int | float):
                     one.setValue(float(value))
                 elif isinstance(value, str) and value.startswith("="):

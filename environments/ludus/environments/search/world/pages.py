@@ -167,7 +167,7 @@ class Writer:
         listing = _COLUMNS[entity.kind]
         title = self._layout.titles[number]
         lines = [f"This {title[0].lower()}{title[1:]} is complete as of {PRESENT}. It has {len(members)} entries."]
-        lines += [self._row(listing, graph.entities[one]) for one in members]
+        lines += [self._row(listing, graph.entities[member]) for member in members]
         return "\n".join(lines)
 
     def _row(self, listing: Listing, entity: Entity) -> str:

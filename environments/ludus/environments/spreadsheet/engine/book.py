@@ -190,7 +190,7 @@ class Book:
 
         sheet.contents = {new: value for cell, value in sheet.contents.items() if (new := cell_of(cell))}
         sheet.styles = {new: value for cell, value in sheet.styles.items() if (new := cell_of(cell))}
-        sheet.charts = [one._replace(anchor=cell_of(one.anchor) or one.anchor) for one in sheet.charts]
+        sheet.charts = [chart._replace(anchor=cell_of(chart.anchor) or chart.anchor) for chart in sheet.charts]
         if sheet.frozen is not None:
             sheet.frozen = cell_of(sheet.frozen) or sheet.frozen
         shift = _Shift(sheet.name.casefold(), rows, at, count)
@@ -229,10 +229,11 @@ class Book:
         self.names = {name: new for name, reference in self.names.items() if (new := change(reference, "")) is not None}
         for sheet in self.sheets:
             sheet.charts = [
-                one._replace(
-                    values=rewritten(one.values, sheet.name, change), labels=rewritten(one.labels, sheet.name, change)
+                chart._replace(
+                    values=rewritten(chart.values, sheet.name, change),
+                    labels=rewritten(chart.labels, sheet.name, change),
                 )
-                for one in sheet.charts
+                for chart in sheet.charts
             ]
 
 

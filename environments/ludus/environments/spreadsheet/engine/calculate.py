@@ -193,7 +193,7 @@ class Calculation(Context):
                 yield from ((name, *one) for one in area.cells() if one in formulas)
             else:
                 self.spend(len(formulas))
-                yield from ((name, *one) for one in formulas if area.holds(one))
+                yield from ((name, *formula) for formula in formulas if area.holds(formula))
 
     def _result(self, cell: Key) -> Scalar:
         self._home = cell
@@ -245,7 +245,7 @@ class Calculation(Context):
             self._spend_on_texts(values)
             return _operate(node.operator, *values)  # type: ignore[arg-type]
         arrays = [value for value in values if isinstance(value, Array)]
-        height, width = max(one.height for one in arrays), max(one.width for one in arrays)
+        height, width = max(array.height for array in arrays), max(array.width for array in arrays)
         self.spend(height * width)
         rows: list[list[Scalar]] = []
         for row in range(height):

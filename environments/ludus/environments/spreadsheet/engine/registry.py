@@ -57,12 +57,12 @@ class Function(NamedTuple):
             return self.implementation(context, arguments)
         values = [context.evaluate(argument) for argument in arguments]
         arrays = [value for value in values if isinstance(value, Array)]
-        if all(one.height == one.width == 1 for one in arrays):
+        if all(array.height == array.width == 1 for array in arrays):
             return self.implementation(context, arguments)
         return self._mapped(context, values, arrays)
 
     def _mapped(self, context: Context, values: Sequence[Value], arrays: Sequence[Array]) -> Array:
-        height, width = max(one.height for one in arrays), max(one.width for one in arrays)
+        height, width = max(array.height for array in arrays), max(array.width for array in arrays)
         context.spend(height * width)
         rows: list[list[Scalar]] = []
         for row in range(height):

@@ -157,7 +157,7 @@ def _chart_reference(file: Any, home: Any, text: str) -> Any:
 def from_xlsx(data: bytes) -> Book:
     """Return the workbook of a file that `to_xlsx` wrote."""
     file = load_workbook(io.BytesIO(data))
-    sheets = [_read_sheet(one) for one in file.worksheets]
+    sheets = [_read_sheet(worksheet) for worksheet in file.worksheets]
     names = {}
     for name, defined in file.defined_names.items():
         reference = parse_reference(defined.attr_text)

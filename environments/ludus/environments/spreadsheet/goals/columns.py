@@ -358,7 +358,7 @@ def to_average(scene: Scene, variant: int) -> Goal:
 
     def values(data: Data) -> list[Scalar]:
         groups, found = t.texts(data, category), t.numbers(data, role)
-        same = [[v for g, v in zip(groups, found, strict=True) if g == own] for own in groups]
+        same = [[v for g, v in zip(groups, found, strict=True) if g == group] for group in groups]
         return [value - sum(one) / len(one) for value, one in zip(found, same, strict=True)]
 
     return column_goal(
@@ -380,8 +380,8 @@ def occurrence(scene: Scene, variant: int) -> Goal:
     def values(data: Data) -> list[Scalar]:
         groups, found = t.texts(data, category), t.numbers(data, "money")
         return [
-            float(sum(v if sums else 1 for g, v in zip(groups[: at + 1], found, strict=False) if g == own))
-            for at, own in enumerate(groups)
+            float(sum(v if sums else 1 for g, v in zip(groups[: index + 1], found, strict=False) if g == group))
+            for index, group in enumerate(groups)
         ]
 
     what = f"the sum of {t.header('money')}" if sums else "the number"

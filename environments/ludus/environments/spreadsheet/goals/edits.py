@@ -129,7 +129,7 @@ def remove_duplicates(scene: Scene, variant: int) -> Goal:
         "Where several rows are the same in all columns, keep the last of them and delete the others",
     )[variant]
     kept = set(map(id, wanted))
-    gone = [place + 2 for place, row in enumerate(rows) if id(row) not in kept]
+    gone = [index + 2 for index, row in enumerate(rows) if id(row) not in kept]
     return _list_goal(
         scene, table, wanted,
         f"{rest}, on the sheet {table.sheet}. The other rows keep their order and move up, so that none is empty in between.",
@@ -143,11 +143,11 @@ def _corrected(
     """Return the goal of correcting a column that `wrong` fills at the start."""
     at = table.index(role)
     wanted = [
-        [changes(wrong[place]) if column == at else value for column, value in enumerate(row)]
-        for place, row in enumerate(table.rows)
+        [changes(wrong[index]) if column == at else value for column, value in enumerate(row)]
+        for index, row in enumerate(table.rows)
     ]
-    for place, row in enumerate(table.rows):
-        row[at] = wrong[place]
+    for index, row in enumerate(table.rows):
+        row[at] = wrong[index]
     column = letters(at + 1)
     return _list_goal(
         scene, table, wanted, request.replace("{area}", f"{column}2:{column}{table.last}"),
@@ -238,8 +238,8 @@ def fill_down(scene: Scene, variant: int) -> Goal:
     at = table.index(category)
     table.rows = _in_order(table, table.rows, [(category, False)])
     wrong = []
-    for place, row in enumerate(table.rows):
-        repeated = place > 0 and row[at] == table.rows[place - 1][at]
+    for index, row in enumerate(table.rows):
+        repeated = index > 0 and row[at] == table.rows[index - 1][at]
         wrong.append(None if repeated else row[at])
     if None not in wrong:  # every value is different: the last becomes the same as the one before
         table.rows[-1][at] = table.rows[-2][at]
@@ -263,7 +263,7 @@ def one_spelling(scene: Scene, variant: int) -> Goal:
     other = {item: [f"{item[:3].upper()}.", f"{item}s", f"The {item}"][: 1 + variant // 2] for item in chosen}
     wrong = [scene.rng.choice([str(row[at]), *other.get(str(row[at]), [])]) for row in table.rows]
     for item in chosen:  # each other spelling occurs
-        place = next(place for place, row in enumerate(table.rows) if row[at] == item)
+        place = next(index for index, row in enumerate(table.rows) if row[at] == item)
         wrong[place] = other[item][0]
     back = {spelling: item for item, spellings in other.items() for spelling in spellings}
     rules = "; ".join(f'"{spelling}" becomes "{item}"' for spelling, item in back.items())
@@ -290,7 +290,7 @@ def delete_matching(scene: Scene, variant: int) -> Goal:
         table = _list(scene, "List")
         at = table.index(role)
         what, test = _condition(variant, scene.rng.choice(table.rows)[at])
-        gone = [place + 2 for place, row in enumerate(table.rows) if test(row[at])]
+        gone = [index + 2 for index, row in enumerate(table.rows) if test(row[at])]
         if 0 < len(gone) < len(table.rows):
             break
     wanted = [row for row in table.rows if not test(row[at])]
@@ -317,7 +317,7 @@ def split_off(scene: Scene, variant: int) -> Goal:
     header = [column.header for column in table.columns]
     width = len(header)
     cells = [(sheet, row, column) for row in range(1, len(chosen) + 2) for column in range(1, width + 1)]
-    formats = [(at, column.format) for at, column in enumerate(table.columns, 1) if column.format != "General"]
+    formats = [(index, column.format) for index, column in enumerate(table.columns, 1) if column.format != "General"]
 
     def apply(book: Book) -> None:
         old = book.sheet(table.sheet)
@@ -330,11 +330,11 @@ def split_off(scene: Scene, variant: int) -> Goal:
         book.sheets.append(new)
         for column, text in enumerate(header, 1):
             new.put(1, column, text)
-        for place, line in enumerate(chosen, 2):
+        for index, line in enumerate(chosen, 2):
             for column, content in enumerate(line, 1):
-                new.put(place, column, content)
+                new.put(index, column, content)
 
-    places = [place for place, row in enumerate(table.rows) if row[at] == item]
+    places = [index for index, row in enumerate(table.rows) if row[at] == item]
     solution = [call("add_sheet", name=sheet), write(sheet, "A1", header, *[[*row] for row in chosen])]
     solution += [
         call(
@@ -375,13 +375,13 @@ def stack_sheets(scene: Scene, variant: int) -> Goal:
     roles: list[Role] = [column.role for column in shuffled]  # type: ignore[misc]
     other.rows = [[scene.domain.draw(role, rng, number) for role in roles] for number in numbers]
     scene.draw_table(other)
-    place = {column.role: at for at, column in enumerate(shuffled)}
+    place = {column.role: index for index, column in enumerate(shuffled)}
     added = [[row[place[column.role]] for column in table.columns] for row in other.rows]
     end = letters(len(table.columns))
     solution = [write(table.sheet, f"A{table.last + 1}", *added)]
-    for at, column in enumerate(table.columns, 1):
+    for index, column in enumerate(table.columns, 1):
         if column.format != "General":
-            area = f"{letters(at)}{table.last + 1}:{letters(at)}{table.last + count}"
+            area = f"{letters(index)}{table.last + 1}:{letters(index)}{table.last + count}"
             solution.append(call("format_cells", sheet=table.sheet, range=area, number_format=column.format))
     return _list_goal(
         scene, table, [*table.rows, *added],

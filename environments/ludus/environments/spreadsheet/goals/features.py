@@ -191,10 +191,10 @@ def chart(scene: Scene, variant: int) -> Goal:
     sheet.put(1, 2, "Figures of the year")
     for column, text in ((2, head), (3, "Plan"), (4, "Result")):
         sheet.put(top, column, text)
-    for place, item in enumerate(items, top + 1):
-        sheet.put(place, 2, item)
-        sheet.put(place, 3, scene.rng.randint(10, 99) * 10)
-        sheet.put(place, 4, scene.rng.randint(10, 99) * 10)
+    for index, item in enumerate(items, top + 1):
+        sheet.put(index, 2, item)
+        sheet.put(index, 3, scene.rng.randint(10, 99) * 10)
+        sheet.put(index, 4, scene.rng.randint(10, 99) * 10)
     last = top + len(items)
     title = f"Result by {head.lower()}"
     made: Chart = Chart(type_of, title, f"Figures!D{top + 1}:D{last}", f"Figures!B{top + 1}:B{last}", (2, 6))  # type: ignore[arg-type]

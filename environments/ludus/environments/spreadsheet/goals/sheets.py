@@ -60,8 +60,8 @@ def filled_sheet(
         }
 
     solution = [
-        fill(table.sheet, f"{letters(start + at)}{table.first}:{letters(start + at)}{table.last}", formula)
-        for at, (_, formula) in enumerate(steps)
+        fill(table.sheet, f"{letters(start + index)}{table.first}:{letters(start + index)}{table.last}", formula)
+        for index, (_, formula) in enumerate(steps)
     ]
     area = f"{letters(start)}{table.first}:{letters(start + len(steps) - 1)}{table.last}"
     free = style_facts([cell for column in cells for cell in column])
@@ -296,10 +296,10 @@ def weighted_marks(scene: Scene, variant: int) -> Goal:
     def values(data: Data) -> list[list[Scalar]]:
         given = [_number(value) for value in data[weights.id][0]]
         marks = [[_number(value) for value in row[1:]] for row in data["marks"]]
-        found = [sum(w * m for w, m in zip(given, one, strict=True)) / sum(given) for one in marks]
+        found = [sum(w * m for w, m in zip(given, mark, strict=True)) / sum(given) for mark in marks]
         columns: list[list[Scalar]] = [[*found]]
         if passes:
-            ok = [mean >= 50 and min(one) >= 20 for mean, one in zip(found, marks, strict=True)]
+            ok = [mean >= 50 and min(mark) >= 20 for mean, mark in zip(found, marks, strict=True)]
             columns.append(["yes" if one else "no" for one in ok])
         return columns
 

@@ -51,7 +51,8 @@ def block_goal(scene: Scene, title: Sequence[str], request: str, lines: Sequence
     width, last = len(lines[0].formulas), top + len(lines)
     area = f"B{top + 1}:{letters(1 + width)}{last}"
     rows = [
-        [f"={formula.replace('{row}', str(top + at))}" for formula in line.formulas] for at, line in enumerate(lines, 1)
+        [f"={formula.replace('{row}', str(top + index))}" for formula in line.formulas]
+        for index, line in enumerate(lines, 1)
     ]
     cells: list[list[Cell]] = [
         [(SUMMARY, top + at, 2 + column) for column in range(width)] for at in range(1, len(lines) + 1)
@@ -500,7 +501,9 @@ def band(scene: Scene, variant: int) -> Goal:
     def values(data: Data) -> list[Scalar]:
         ends = table.numbers(data, "from")
         given = table.values(data, "value")
-        found = [given[max(at for at, start in enumerate(ends) if start <= number)] for number in t.numbers(data, role)]
+        found = [
+            given[max(index for index, start in enumerate(ends) if start <= number)] for number in t.numbers(data, role)
+        ]
         return [one if isinstance(one, str) else float(one) for one in found]  # type: ignore[arg-type]
 
     area = f"{INPUTS}!${table.letter('from')}${table.first}:${table.letter('value')}${table.last}"

@@ -190,7 +190,7 @@ def _draft_change(draw: Draw) -> Ask:
         ),
         wish={"day": day},
         change=Change({"day": other}, f"Oh, wait. {other} suits me better."),
-        rows=tuple(("flights", one) for one in flights),
+        rows=tuple(("flights", flight) for flight in flights),
     )
 
 

@@ -173,7 +173,7 @@ def _draft_credit(draw: Draw) -> Ask:
             )
         ),
         answers={"outage": outages[0].id},
-        rows=tuple(("outages", one) for one in outages),
+        rows=tuple(("outages", outage) for outage in outages),
     )
 
 

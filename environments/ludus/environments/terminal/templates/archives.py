@@ -159,9 +159,9 @@ def verify_checksums(w: World) -> Problem:
     if w.level == "easy":
         return Problem(w.tree, text, goals, [check])
     copies = {f"copy-{number}": dict(good) for number in range(w.by_level(0, 1, 3))}
-    for place, name in enumerate(broken if w.hard else []):
+    for index, name in enumerate(broken if w.hard else []):
         for number, copy in enumerate(copies.values()):
-            if number != place % 3:
+            if number != index % 3:
                 copy[name] = copy[name].replace(b",", b";", 1)
     for copy_name, copy in copies.items():
         w.file(f"mirror/{copy_name}.tar.gz", tar_gz(copy))

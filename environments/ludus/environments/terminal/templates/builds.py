@@ -109,8 +109,8 @@ def build_order(w: World) -> Problem:
     """Order modules by what they need."""
     names = w.words(w.by_level(0, 8, 14))
     needs: dict[str, list[str]] = {}
-    for place, name in enumerate(names):
-        needs[name] = w.some(names[:place], min(place, w.r.randint(0, 3)))
+    for index, name in enumerate(names):
+        needs[name] = w.some(names[:index], min(index, w.r.randint(0, 3)))
     for name in w.some(names, len(names)):
         lines = [f"name: {name}"]
         if w.hard:
@@ -159,7 +159,7 @@ def repair_build(w: World) -> Problem:
     parts = w.words(w.by_level(3, 3, 5))
     separator = w.word()
     sources = {
-        f"src/{part}{' x' if w.hard and place % 2 else ''}.txt": f"{w.prose(4)}\n" for place, part in enumerate(parts)
+        f"src/{part}{' x' if w.hard and index % 2 else ''}.txt": f"{w.prose(4)}\n" for index, part in enumerate(parts)
     }
     for path, content in sources.items():
         w.file(path, content)

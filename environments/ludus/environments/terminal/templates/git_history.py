@@ -161,7 +161,7 @@ def git_cherry_pick(w: World) -> Problem:
     h.edit(paths[3])
     main = h.head
     h.checkout("main")
-    chosen = [one for one in changes if one[0].startswith("Fix")] if w.hard else changes[:1]
+    chosen = [change for change in changes if change[0].startswith("Fix")] if w.hard else changes[:1]
     expected = encoded({**h.files, **{path: content for _, path, content in chosen}})
     authors = {subject: _author(h, branch_head, subject, w) for subject, _, _ in chosen}
 

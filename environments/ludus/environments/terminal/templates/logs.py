@@ -67,7 +67,7 @@ def top_clients(w: World) -> Problem:
         lines.append(_access(w, when, client, f"/{w.r.choice(SERVICES)}/{w.r.randint(1, 404)}", status))
         counts[client] += not failed or status == 404
     w.file("access.log", "\n".join(lines) + "\n")
-    ranked = sorted((one for one in counts if counts[one]), key=lambda one: (-counts[one], one))[:3]
+    ranked = sorted((count for count in counts if counts[count]), key=lambda one: (-counts[one], one))[:3]
     what = "with status 404" if failed else "(lines)"
     text = (
         "`access.log` is the log of a web server; each line begins with the address of a client. Find the three clients "
@@ -189,7 +189,7 @@ def exception_types(w: World) -> Problem:
         lines.append(f"{kind}: {w.prose(2)}")
         counts[kind] += service == services[0] or not w.hard
     w.file("app.log", "\n".join(lines) + "\n")
-    ranked = sorted((one for one in types if counts[one]), key=lambda one: (-counts[one], one))
+    ranked = sorted((type_ for type_ in types if counts[type_]), key=lambda one: (-counts[one], one))
     text = (
         "`app.log` has messages of one line, and errors: a line with ERROR, and below it one or more tracebacks as Python "
         "writes them. The type of an error is the word before the colon in the last line of its last traceback. "

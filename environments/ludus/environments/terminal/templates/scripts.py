@@ -145,7 +145,7 @@ def safe_rename(w: World) -> Problem:
     )
 
     def files(names: list[str]) -> dict[str, Entry]:
-        return {f"box/{one}": file(f"{one}\n") for one in names}
+        return {f"box/{name}": file(f"{name}\n") for name in names}
 
     def new(one: str) -> str:
         one = "".join("_" if c == " " else c.lower() if "A" <= c <= "Z" else c for c in one)
@@ -165,7 +165,7 @@ def safe_rename(w: World) -> Problem:
     argv = ("bash", name, "box")
 
     def after(names: list[str], kept: tuple[str, ...] = ()) -> dict[str, bytes | None]:
-        return {f"box/{one if one in kept else new(one)}": f"{one}\n".encode() for one in names}
+        return {f"box/{name if name in kept else new(name)}": f"{name}\n".encode() for name in names}
 
     inner = {"box/Inner/A b": file("A b\n")}
     goals = [

@@ -110,8 +110,8 @@ def join_tables(w: World) -> Problem:
     """Join two files by a number."""
     count = w.by_level(0, 15, 40)
     ids = w.some(range(100, 999), count)
-    people = {one: " ".join(w.person()) for one in ids[: count - 3]}
-    cities: dict[int, list[str]] = {one: [w.r.choice(CITIES)] for one in ids[2:]}
+    people = {id_: " ".join(w.person()) for id_ in ids[: count - 3]}
+    cities: dict[int, list[str]] = {id_: [w.r.choice(CITIES)] for id_ in ids[2:]}
     if w.hard:
         for one in w.some(ids[2:], 8):
             cities[one].append(w.r.choice([city for city in CITIES if city not in cities[one]]))
@@ -121,7 +121,9 @@ def join_tables(w: World) -> Problem:
     w.r.shuffle(city_lines)
     w.file("people.tsv", "\n".join(people_lines) + "\n")
     w.file("cities.tsv", "\n".join(city_lines) + "\n")
-    joined = [f"{one}\t{people[one]}\t{city}" for one in sorted(people) for city in sorted(cities.get(one, []))]
+    joined = [
+        f"{person}\t{people[person]}\t{city}" for person in sorted(people) for city in sorted(cities.get(person, []))
+    ]
     text = (
         "`people.tsv` has a number and a name on each line, and `cities.tsv` a city and a number, separated by a tab. "
         "Write `joined.tsv`: number, name and city, separated by tabs, for all numbers that are in both files, in the "

@@ -62,7 +62,9 @@ class CalendarApp(App):
             "SELECT p.id, p.name, p.email, a.response FROM attendees a JOIN employees p ON p.id = a.employee "
             "WHERE a.event = ? ORDER BY p.name", event["id"],
         )  # fmt: skip
-        lines = "\n".join(f"- {one['name']} ({one['id']}, {one['email']}): {one['response']}" for one in people)
+        lines = "\n".join(
+            f"- {person['name']} ({person['id']}, {person['email']}): {person['response']}" for person in people
+        )
         return (
             f"{event['id']}: {event['title']}\n{weekday(event['starts'])}, {event['starts']} to {event['ends'][11:]}\n"
             f"Organizer: {event['organizer']}\nRoom: {event['room'] or 'none'}\nAttendees:\n{lines}"
@@ -80,7 +82,7 @@ class CalendarApp(App):
         on = read_date(day, "day")
         if date.fromisoformat(on).weekday() >= 5:
             return f"{on} is a {weekday(on)}; there are no meetings on weekends."
-        everyone = {self.desk.id, *(self.desk.employee(one)["id"] for one in people)}
+        everyone = {self.desk.id, *(self.desk.employee(person)["id"] for person in people)}
         starts = self._free(sorted(everyone), "", on, minutes)
         names = "you" if len(everyone) == 1 else f"all {len(everyone)} of you"
         if not starts:
@@ -101,7 +103,7 @@ class CalendarApp(App):
         """
         starts, ends = read_time(f"{day} {start_time}", "the start"), read_time(f"{day} {end_time}", "the end")
         rooms = self.desk.store.rows("SELECT * FROM rooms WHERE seats >= ? ORDER BY seats", seats)
-        free = [one for one in rooms if not self._booked("", one["id"], starts, ends)]
+        free = [room for room in rooms if not self._booked("", room["id"], starts, ends)]
         return listed(free, 1, "{id} | {seats} seats | floor {floor}", "No room with that many seats is free then.")
 
     @tool
@@ -117,16 +119,16 @@ class CalendarApp(App):
         """
         store = self.desk.store
         start, end = self._span(starts, ends)
-        others = [self.desk.employee(one)["id"] for one in attendees]
+        others = [self.desk.employee(attendee)["id"] for attendee in attendees]
         place = self._room(room)
         event = {
             "id": store.new_id("events"), "title": filled(title, "title"), "organizer": self.desk.id, "starts": start,
             "ends": end, "room": place, "status": "confirmed",
         }  # fmt: skip
         store.insert("events", event)
-        for one in dict.fromkeys([self.desk.id, *others]):
-            response = "accepted" if one == self.desk.id else "none"
-            row = {"id": f"{event['id']}/{one}", "event": event["id"], "employee": one, "response": response}
+        for fromkey in dict.fromkeys([self.desk.id, *others]):
+            response = "accepted" if fromkey == self.desk.id else "none"
+            row = {"id": f"{event['id']}/{fromkey}", "event": event["id"], "employee": fromkey, "response": response}
             store.insert("attendees", row)
         self.desk.audit("create event", event["id"])
         return f"Created {event['id']}."

@@ -43,7 +43,7 @@ class FilesApp(App):
         condition, values = matching(filled(query, "query"), ("title", "body", "folder"))
         rows = self.desk.store.rows(f"SELECT * FROM documents WHERE {condition} ORDER BY title, version", *values)
         return listed(
-            [one for one in rows if self._readable(one)], page, _LINE, "No document that you may read matches."
+            [row for row in rows if self._readable(row)], page, _LINE, "No document that you may read matches."
         )
 
     @tool

@@ -174,7 +174,7 @@ class HrApp(App):
     def _of(self, table: str, employee: str, status: str, order: str) -> list[Row]:
         store = self.desk.store
         if employee.strip().lower() == "reports":
-            people = [one["id"] for one in store.rows("SELECT id FROM employees WHERE manager = ?", self.desk.id)]
+            people = [row["id"] for row in store.rows("SELECT id FROM employees WHERE manager = ?", self.desk.id)]
             if not people:
                 raise ToolError(f"{self.desk.me['name']} has no direct reports.")
         else:

@@ -74,7 +74,7 @@ class ProjectsApp(App):
         """
         ticket = self._ticket(ticket_id)
         comments = self.desk.store.rows("SELECT * FROM comments WHERE ticket = ? ORDER BY id", ticket["id"])
-        lines = "\n".join(f"- {one['id']} by {one['author']}: {one['body']}" for one in comments)
+        lines = "\n".join(f"- {comment['id']} by {comment['author']}: {comment['body']}" for comment in comments)
         return (
             f"{_LINE.format(**ticket)}\nReporter: {ticket['reporter']}\nDescription: {ticket['description']}\n"
             f"Comments:\n{lines or '- none'}"

@@ -21,7 +21,7 @@ def which_first_name(case: Case) -> Goal:
     ticket = case.pick([one for one in company.tickets if one.assignee and one.status != "done"])
     person = company.person[ticket.assignee]
     first = person.name.split()[0]
-    case.need(person is not me and sum(one.name.startswith(f"{first} ") for one in company.employees) > 1)
+    case.need(person is not me and sum(employee.name.startswith(f"{first} ") for employee in company.employees) > 1)
     title = f"{case.pick(SUBJECTS)} {case.rng.randrange(11, 99)}"
     folder = case.pick(OPEN_FOLDERS)
     document(case, folder, title, 1, "outdated", f"{title}, first.")
@@ -45,17 +45,17 @@ def which_first_name(case: Case) -> Goal:
 def leaving_engineer(case: Case) -> Goal:
     """Ask to hand over the tickets of a person who leaves, by project, and to report the number."""
     company = case.company
-    person = company.person[case.pick([one.assignee for one in company.tickets if one.assignee])]
+    person = company.person[case.pick([ticket.assignee for ticket in company.tickets if ticket.assignee])]
     me = company.person[person.manager]
     case.need(me.department in ("Engineering", "Product"))
-    own = [one for one in company.tickets if one.assignee == person.id and one.status != "done"]
+    own = [ticket for ticket in company.tickets if ticket.assignee == person.id and ticket.status != "done"]
     tickets = [*own, add_ticket(case, case.pick(company.projects).id, person.id)]
     case.need(2 <= len(tickets) <= 9)
-    lead = {one.id: one.lead for one in company.projects}
-    case.need(all(lead[one.project] != person.id for one in tickets))
+    lead = {project.id: project.lead for project in company.projects}
+    case.need(all(lead[ticket.project] != person.id for ticket in tickets))
     hr = company.staff["HR"][0]
-    ids = tuple(sorted(one.id for one in tickets))
-    projects = sorted({one.project for one in tickets})
+    ids = tuple(sorted(ticket.id for ticket in tickets))
+    projects = sorted({ticket.project for ticket in tickets})
     return Goal(
         f"{person.name} ({person.id}) leaves the company. Assign each ticket that {person.name} has and that is not "
         "done to the lead of its project. Then mail the head of HR the ids of these tickets, with the subject "
@@ -63,13 +63,13 @@ def leaving_engineer(case: Case) -> Goal:
         me,
         (
             look("tickets_search", *ids, query=person.id, status="not done"),
-            *(look("projects_list", lead[one], query=one) for one in projects),
-            *(do("ticket_assign", ticket_id=one.id, assignee=lead[one.project]) for one in tickets),
+            *(look("projects_list", lead[project], query=project) for project in projects),
+            *(do("ticket_assign", ticket_id=ticket.id, assignee=lead[ticket.project]) for ticket in tickets),
             look("people_search", hr.email, query="Head of HR"),
             do("mail_send", to=[hr.email], subject=f"Handover {person.id}", body=f"Handed over: {', '.join(ids)}."),
         ),
         (
-            *(Update("tickets", one.id, {"assignee": lead[one.project]}) for one in tickets),
+            *(Update("tickets", ticket.id, {"assignee": lead[ticket.project]}) for ticket in tickets),
             Insert("mails", {"recipients": hr.email}, {"subject": f"Handover {person.id}", "body": Facts(ids)}),
         ),
     )
@@ -84,7 +84,7 @@ def brief_a_colleague(case: Case) -> Goal:
     day = case.day(2, 14)
     deals = open_deals(company, customer.id)
     case.need(deals)
-    total = sum(one.amount for one in deals)
+    total = sum(deal.amount for deal in deals)
     title = f"{customer.name} {case.pick(EVENT_NAMES).lower()}"
     event = case.event(title, [me, other], f"{day} 14:00", f"{day} 15:00")
     third = case.colleague(me, other)
@@ -98,7 +98,7 @@ def brief_a_colleague(case: Case) -> Goal:
             look("calendar_search", event.id, query=customer.name),
             look("calendar_read", other.email, event_id=event.id),
             look("crm_customers", customer.id, query=customer.name),
-            look("crm_customer", customer.tier, *(str(one.amount) for one in deals), customer_id=customer.id),
+            look("crm_customer", customer.tier, *(str(deal.amount) for deal in deals), customer_id=customer.id),
             look("contacts_read", contact.phone, contact_id=contact.id),
             do(
                 "mail_send", to=[other.email], subject=customer.name,
@@ -111,7 +111,7 @@ def brief_a_colleague(case: Case) -> Goal:
                 {"subject": customer.name, "body": Facts((contact.phone, customer.tier, str(total)))},
             ),
         ),
-        context=" ".join(str(one.amount) for one in deals),
+        context=" ".join(str(deal.amount) for deal in deals),
     )  # fmt: skip
 
 
@@ -120,7 +120,7 @@ def customers_without_deals(case: Case) -> Goal:
     """Ask to create a deal for each of one's customers without an open deal, and to tell the manager."""
     company = case.company
     me = case.seller()
-    known = {one.name for one in company.customers}
+    known = {customer.name for customer in company.customers}
     quiet = [f"{case.pick(CUSTOMER_HEADS)} {case.pick(CUSTOMER_TAILS)[0]}" for _ in range(2)]
     case.need(len(known | set(quiet)) == len(known) + 2)
     new = []
@@ -131,7 +131,7 @@ def customers_without_deals(case: Case) -> Goal:
         )
     closed = (case.pick(("won", "lost")), 100 * case.rng.randrange(20, 90), 0, me.id, company.day(-40))
     case.add(Deal(case.new_id("deals"), new[0].id, f"{new[0].name}: pilot", *closed))
-    mine = [*(one for one in company.customers if one.owner == me.id), *new]
+    mine = [*(customer for customer in company.customers if customer.owner == me.id), *new]
     wanted = [one for one in mine if not open_deals(company, one.id)]
     case.need(1 <= len(wanted) <= 4 and len(wanted) < len(mine) <= 10)
     amount, day = 100 * case.rng.randrange(15, 90), case.day(25, 60)
@@ -192,7 +192,7 @@ def project_status(case: Case) -> Goal:
                 title=title,
                 body=f"Deadline {project.deadline}. Blocked: {', '.join(ids)}.",
             ),
-            *(do("ticket_comment", ticket_id=one, body=f"Listed in {number}.") for one in ids),
+            *(do("ticket_comment", ticket_id=id_, body=f"Listed in {number}.") for id_ in ids),
             do("mail_send", to=[lead.email], subject=title, body=f"Please read {number}."),
         ),
         (
@@ -201,7 +201,7 @@ def project_status(case: Case) -> Goal:
                 {"title": title},
                 {"folder": "/shared", "body": Facts((project.deadline, *ids))},
             ),
-            *(Insert("comments", {"ticket": one}, {"body": Facts((number,))}) for one in ids),
+            *(Insert("comments", {"ticket": id_}, {"body": Facts((number,))}) for id_ in ids),
             Insert("mails", {"recipients": lead.email}, {"subject": title, "body": Facts((number,))}),
         ),
     )

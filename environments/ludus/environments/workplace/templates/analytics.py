@@ -14,15 +14,15 @@ from ludus.environments.workplace.world.words import CHANNELS, PRODUCTS, REGIONS
 
 def months(company: Company) -> list[str]:
     """Return the months that have figures, the earliest first."""
-    return sorted({one.month for one in company.sales})
+    return sorted({sale.month for sale in company.sales})
 
 
 def totals(company: Company, group: Callable[[Sales], str], first: str, last: str) -> Counter[str]:
     """Return the revenue of some months by groups."""
     found: Counter[str] = Counter()
-    for one in company.sales:
-        if first <= one.month <= last:
-            found[group(one)] += one.revenue
+    for sale in company.sales:
+        if first <= sale.month <= last:
+            found[group(sale)] += sale.revenue
     return found
 
 
@@ -118,9 +118,9 @@ def top_to_colleague(case: Case) -> Goal:
     start = case.rng.randrange(0, 10)
     first, last = known[start], known[start + 2]
     found: Counter[str] = Counter()
-    for one in company.sales:
-        if one.region == region and first <= one.month <= last:
-            found[one.product] += one.revenue
+    for sale in company.sales:
+        if sale.region == region and first <= sale.month <= last:
+            found[sale.product] += sale.revenue
     (product, value), (_, second) = found.most_common(2)
     case.need(value > second)
     subject = f"Sales {region}"
@@ -149,7 +149,7 @@ def note_with_total(case: Case) -> Goal:
     region = case.pick(REGIONS)
     known = months(company)
     first, last = known[-3], known[-1]
-    total = sum(one.revenue for one in company.sales if one.region == region and first <= one.month <= last)
+    total = sum(sale.revenue for sale in company.sales if sale.region == region and first <= sale.month <= last)
     title = f"Quarter {region} {case.rng.randrange(100, 999)}"
     return Goal(
         f'Write a document "{title}" in /shared with the total revenue, in thousands of euros, of the region {region} '

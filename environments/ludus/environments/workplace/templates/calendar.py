@@ -23,7 +23,7 @@ def later(start: str, minutes: int) -> str:
 
 def common_day(case: Case, people: Sequence[Employee], minutes: int) -> tuple[str, list[str]]:
     """Return a day on which these people have a common time, but not at 09:00, and all such start times."""
-    ids = [one.id for one in people]
+    ids = [person.id for person in people]
     for offset in case.rng.sample(range(1, 13), 12):
         day = case.company.workday(offset)
         starts = free_slots(case.company, ids, day, minutes)
@@ -34,7 +34,7 @@ def common_day(case: Case, people: Sequence[Employee], minutes: int) -> tuple[st
 
 def people_of(*people: Employee) -> str:
     """Return the ids of attendees as `people` of an event has them."""
-    return ", ".join(sorted(one.id for one in people))
+    return ", ".join(sorted(person.id for person in people))
 
 
 @template("calendar/when-is", "easy")
@@ -184,7 +184,7 @@ def decline_day(case: Case) -> Goal:
     day = case.day(1, 12)
     events = [one for one in company.events_of.get(me.id, []) if one.starts.startswith(day)]
     case.need(len(events) >= 1)
-    others = case.rng.sample([one for one in company.employees if one is not me], 2)
+    others = case.rng.sample([employee for employee in company.employees if employee is not me], 2)
     taken = company.busy.get((me.id, day), [])
     slots = [slot for slot in range(18, 33) if all(clock(slot + 1) <= a or clock(slot) >= b for a, b in taken)]
     case.need(len(slots) >= 6)
@@ -213,14 +213,14 @@ def smallest_room(case: Case) -> Goal:
     """Ask for a meeting in the smallest free room with enough seats."""
     company = case.company
     me = case.colleague()
-    others = case.rng.sample([one for one in company.employees[1:] if one is not me], _OTHERS)
+    others = case.rng.sample([employee for employee in company.employees[1:] if employee is not me], _OTHERS)
     minutes = case.pick((30, 60))
     day = case.day(1, 12)
     start = case.pick(free_slots(company, [me.id, *(one.id for one in others)], day, minutes))
     end = later(start, minutes)
     guests = case.rng.randrange(1, 9)
     seats = guests + len(others) + 1
-    taken = {one.room for one in company.events if one.starts < f"{day} {end}" and one.ends > f"{day} {start}"}
+    taken = {event.room for event in company.events if event.starts < f"{day} {end}" and event.ends > f"{day} {start}"}
     free = [name for name, size, _ in ROOMS if size >= seats and name not in taken]
     case.need(free)
     title = f"{case.pick(EVENT_NAMES)} planning"
@@ -260,11 +260,13 @@ def three_people_and_room(case: Case) -> Goal:
     minutes = case.pick((90, 120, 150))
     begin = case.rng.randrange(1, 9)
     days = [company.workday(begin + n) for n in range(3)]
-    found = [(day, start) for day in days for start in free_slots(company, [one.id for one in people], day, minutes)]
+    found = [
+        (day, start) for day in days for start in free_slots(company, [person.id for person in people], day, minutes)
+    ]
     case.need(found and found[0] != (days[0], "09:00"))
     day, start = found[0]
     end = later(start, minutes)
-    taken = {one.room for one in company.events if one.starts < f"{day} {end}" and one.ends > f"{day} {start}"}
+    taken = {event.room for event in company.events if event.starts < f"{day} {end}" and event.ends > f"{day} {start}"}
     room = case.pick([name for name, _, _ in ROOMS if name not in taken])
     title = f"{case.pick(EVENT_NAMES)} workshop"
     return Goal(
@@ -304,12 +306,14 @@ def resolve_conflict(case: Case) -> Goal:
     """Ask to resolve an overlap: the event that one organizes moves to the next common time of its attendees."""
     company = case.company
     me = case.colleague()
-    mine, theirs = case.rng.sample([one for one in company.employees[1:] if one is not me], 2)
+    mine, theirs = case.rng.sample([employee for employee in company.employees[1:] if employee is not me], 2)
     day = case.day(1, 12)
     ours = free_slots(company, [me.id, mine.id], day, 60)
     next_start = {start: next((one for one in ours if one >= later(start, 60)), "") for start in ours}
     both = [
-        one for one in free_slots(company, [me.id, mine.id, theirs.id], day, 60) if next_start[one] > later(one, 60)
+        free_slot
+        for free_slot in free_slots(company, [me.id, mine.id, theirs.id], day, 60)
+        if next_start[free_slot] > later(free_slot, 60)
     ]
     start = case.pick(both)
     new = next_start[start]
@@ -348,7 +352,7 @@ def nobody_away(case: Case) -> Goal:
     days = [company.workday(begin + n) for n in range(5)]
     leave(case, team[0], days[0], case.rng.randrange(1, 3), "approved")
     leave(case, team[1], days[case.rng.randrange(0, 3)], 1, case.pick(("approved", "rejected", "withdrawn")))
-    rows = [one for one in company.leaves if one.status == "approved"] + [
+    rows = [leaf for leaf in company.leaves if leaf.status == "approved"] + [
         Leave(*row) for table, row in case.rows if table == "leaves" and row[6] == "approved"
     ]
     away = {day for day in days for one in rows if one.employee in ids and one.first_day <= day <= one.last_day}

@@ -62,7 +62,7 @@ def add(case: Case) -> Goal:
     me, customer, _ = account(case)
     first, last = case.pick(FIRST_NAMES), case.pick(LAST_NAMES)
     email = f"{first}.{last}@{customer.domain}".lower()
-    case.need(all(email != one.email for one in case.company.contacts))
+    case.need(all(email != contact.email for contact in case.company.contacts))
     title, number = case.pick(CONTACT_TITLES), phone(case)
     return Goal(
         f"Add a contact at {customer.name}: {first} {last}, {title}, {email}, {number}.",

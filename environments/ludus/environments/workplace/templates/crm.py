@@ -106,7 +106,7 @@ def new_deal(case: Case) -> Goal:
 def accepted_by_mail(case: Case) -> Goal:
     """Ask to do what a mail of acceptance implies: the stage, the amount and an activity."""
     me, customer, contact = account(case)
-    deal = case.pick([one for one in open_deals(case.company, customer.id) if one.owner == me.id])
+    deal = case.pick([open_deal for open_deal in open_deals(case.company, customer.id) if open_deal.owner == me.id])
     thing = deal.title.split(": ")[1]
     value = deal.amount + 100 * case.rng.randrange(1, 40)
     order = f"PO-{case.rng.randrange(10_000, 99_999)}"
@@ -173,11 +173,11 @@ def total_open(case: Case) -> Goal:
     """Ask for the sum of the open deals of an account manager."""
     company = case.company
     seller = case.seller()
-    old = [one for one in company.deals if one.owner == seller.id and one.stage in OPEN_STAGES]
-    mine = [one for one in company.customers if one.owner == seller.id]
+    old = [deal for deal in company.deals if deal.owner == seller.id and deal.stage in OPEN_STAGES]
+    mine = [customer for customer in company.customers if customer.owner == seller.id]
     deals = [*old, add_deal(case, case.pick(mine)), add_deal(case, case.pick(mine))]
     case.need(3 <= len(deals) <= 10)
-    total = sum(one.amount for one in deals)
+    total = sum(deal.amount for deal in deals)
     me = company.person[seller.manager]
     return Goal(
         f"Add up the amounts of all open deals (neither won nor lost) of {seller.name}, and mail {seller.name} the "
@@ -185,12 +185,12 @@ def total_open(case: Case) -> Goal:
         me,
         (
             look("people_search", seller.email, query=seller.name),
-            look("crm_deals", *(str(one.amount) for one in deals), query=seller.id, stage="open"),
+            look("crm_deals", *(str(deal.amount) for deal in deals), query=seller.id, stage="open"),
             do("mail_send", to=[seller.email], subject="Your pipeline", body=f"Your open deals add up to {total} EUR."),
         ),
         (Insert("mails", {"recipients": seller.email}, {"subject": "Your pipeline", "body": Facts((str(total),))}),),
         answer=str(total),
-        context=" ".join(str(one.amount) for one in deals),
+        context=" ".join(str(deal.amount) for deal in deals),
     )
 
 
@@ -210,10 +210,10 @@ def handover(case: Case) -> Goal:
         (
             look("people_search", other.id, query=other.name),
             look("crm_customers", customer.id, query=customer.name),
-            look("crm_customer", *(one.id for one in deals), customer_id=customer.id),
-            *(do("crm_assign_deal", deal_id=one.id, owner=other.id) for one in deals),
+            look("crm_customer", *(deal.id for deal in deals), customer_id=customer.id),
+            *(do("crm_assign_deal", deal_id=deal.id, owner=other.id) for deal in deals),
         ),
-        tuple(Update("deals", one.id, {"owner": other.id}) for one in deals),
+        tuple(Update("deals", deal.id, {"owner": other.id}) for deal in deals),
     )
 
 
@@ -222,10 +222,10 @@ def quiet_deals(case: Case) -> Goal:
     """Ask to move late deals: those past a date without a recent activity go back a stage, with a note."""
     company = case.company
     me = case.seller()
-    deals = [one for one in company.deals if one.owner == me.id and one.stage in OPEN_STAGES]
+    deals = [deal for deal in company.deals if deal.owner == me.id and deal.stage in OPEN_STAGES]
     case.need(3 <= len(deals) <= 10)
     active = {row.deal for row in company.rows["activities"]}
-    wanted = [one for one in deals if one.id not in active and one.stage != "lead"]
+    wanted = [deal for deal in deals if deal.id not in active and deal.stage != "lead"]
     case.need(1 <= len(wanted) <= 4 and len(wanted) < len(deals))
     day = case.day(5, 20)
     case.need(all(one.close_date != day for one in wanted))
@@ -238,8 +238,8 @@ def quiet_deals(case: Case) -> Goal:
         '"Quiet deals".',
         me,
         (
-            look("crm_deals", *(one.id for one in deals), query=me.id, stage="open"),
-            *(look("crm_deal", "Activities", deal_id=one.id) for one in deals if one.stage != "lead"),
+            look("crm_deals", *(deal.id for deal in deals), query=me.id, stage="open"),
+            *(look("crm_deal", "Activities", deal_id=deal.id) for deal in deals if deal.stage != "lead"),
             *(
                 step
                 for one in wanted

@@ -162,11 +162,11 @@ def who_is_away(case: Case) -> Goal:
     leave(case, chosen[2], day, 2, case.pick(("rejected", "withdrawn", "pending")))
     ids = {one.id for one in team}
     away = {
-        one.employee for one in company.leaves
-        if one.employee in ids and one.status == "approved" and one.first_day <= day <= one.last_day
+        leaf.employee for leaf in company.leaves
+        if leaf.employee in ids and leaf.status == "approved" and leaf.first_day <= day <= leaf.last_day
     } | {chosen[0].id, chosen[1].id}  # fmt: skip
     names = sorted(company.person[one].name for one in away)
-    total = sum(one.employee in ids and one.status == "approved" for one in company.leaves) + 2
+    total = sum(leaf.employee in ids and leaf.status == "approved" for leaf in company.leaves) + 2
     pages = (total + 9) // 10
     return Goal(
         f"Who of my direct reports has approved leave on {day}? Answer with their full names, separated by commas.",
@@ -186,12 +186,12 @@ def decide_expenses(case: Case) -> Goal:
     old = [one for one in company.expenses if one.employee in ids and one.status == "pending"]
     case.need(len(old) <= 3)
     amounts = (case.rng.randrange(501, 760), case.rng.randrange(50, 480), case.rng.randrange(50, 480))
-    new = [expense(case, case.pick(team), one) for one in amounts]
+    new = [expense(case, case.pick(team), amount) for amount in amounts]
     new.append(expense(case, case.pick(team), case.rng.randrange(40, 300), receipt="no"))
     claims = [*old, *new]
-    missing = [one for one in claims if one.receipt == "no"]
-    large = [one for one in claims if one.receipt == "yes" and one.amount > EXPENSE_LIMIT]
-    small = [one for one in claims if one.receipt == "yes" and one.amount <= EXPENSE_LIMIT]
+    missing = [claim for claim in claims if claim.receipt == "no"]
+    large = [claim for claim in claims if claim.receipt == "yes" and claim.amount > EXPENSE_LIMIT]
+    small = [claim for claim in claims if claim.receipt == "yes" and claim.amount <= EXPENSE_LIMIT]
     finance = company.staff["Finance"][0]
     case.need(me is not finance)
     found = tuple(sorted(one.id for one in large))
@@ -201,7 +201,7 @@ def decide_expenses(case: Case) -> Goal:
         me,
         (
             look("files_search", "Company handbook", query="Company handbook"),
-            look("hr_expenses", *(one.id for one in claims), employee="reports", status="pending"),
+            look("hr_expenses", *(claim.id for claim in claims), employee="reports", status="pending"),
             *(do("hr_decide_expense", expense_id=one.id, decision="approved") for one in small),
             *(do("hr_decide_expense", expense_id=one.id, decision="rejected") for one in missing),
             look("people_search", finance.email, query="Head of Finance"),
@@ -228,7 +228,7 @@ def decide_leaves(case: Case) -> Goal:
     me = case.manager()
     team = company.reports[me.id]
     ids = {one.id for one in team}
-    case.need(not any(one.employee in ids and one.status == "pending" for one in company.leaves))
+    case.need(not any(leaf.employee in ids and leaf.status == "pending" for leaf in company.leaves))
     chosen = case.rng.sample(team, 3)
     days = [min(16, company.balances[chosen[0].id] + case.rng.randrange(1, 4)), 0, 0]
     case.need(days[0] > company.balances[chosen[0].id])

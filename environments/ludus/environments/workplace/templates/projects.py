@@ -141,8 +141,8 @@ def hand_over(case: Case) -> Goal:
     me = worker(case)
     project = case.pick(company.projects)
     tickets = company.tickets_of[project.id]
-    owner = company.person[case.pick([one.assignee for one in tickets if one.assignee])]
-    wanted = [one for one in tickets if one.assignee == owner.id and one.status != "done"]
+    owner = company.person[case.pick([ticket.assignee for ticket in tickets if ticket.assignee])]
+    wanted = [ticket for ticket in tickets if ticket.assignee == owner.id and ticket.status != "done"]
     case.need(2 <= len(wanted) <= 8)
     other = case.colleague(owner, me, department="Engineering")
     return Goal(
@@ -172,11 +172,11 @@ def overdue_to_lead(case: Case) -> Goal:
     added = [add_ticket(case, project.id, case.pick(team)) for _ in range(case.rng.randrange(2, 5))]
     tickets = [*company.tickets_of[project.id], *added]
     late = [
-        one for one in tickets
-        if one.due < today and one.status != "done" and one.priority == "high"
+        ticket for ticket in tickets
+        if ticket.due < today and ticket.status != "done" and ticket.priority == "high"
     ]  # fmt: skip
     case.need(1 <= len(late) <= 6)
-    unfinished = [one for one in tickets if one.status != "done"]
+    unfinished = [ticket for ticket in tickets if ticket.status != "done"]
     pages = (len(unfinished) + 9) // 10
     ids = sorted(one.id for one in late)
     return Goal(
@@ -230,13 +230,13 @@ def triage(case: Case) -> Goal:
     me = case.colleague(lead, department="Product")
     added = [add_ticket(case, project.id) for _ in range(3)]
     tickets = [*company.tickets_of[project.id], *added]
-    waiting = [one for one in tickets if not one.assignee and one.status == "open"]
+    waiting = [ticket for ticket in tickets if not ticket.assignee and ticket.status == "open"]
     case.need(3 <= len(waiting) <= 6)
     late = company.day(10)
     urgent = [one for one in waiting if one.priority == "high" or one.due < company.today.isoformat()]
     others = [one for one in waiting if one not in urgent and one.due != late]
     case.need(urgent and len(urgent) + len(others) == len(waiting))
-    unfinished = [one for one in tickets if one.status == "open"]
+    unfinished = [ticket for ticket in tickets if ticket.status == "open"]
     pages = (len(unfinished) + 9) // 10
     return Goal(
         f"Sort the open tickets without an assignee in the project {project.id}. Those with priority high, and those "

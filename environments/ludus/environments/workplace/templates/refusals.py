@@ -286,7 +286,11 @@ def access(case: Case, level: Difficulty) -> Request:
     me = case.manager()
     case.need(me.department != "HR")
     forbidden = _forbidden(case)
-    others = [one for one in case.company.employees[1:] if one.manager not in ("", me.id) and one.id != me.id]
+    others = [
+        employee
+        for employee in case.company.employees[1:]
+        if employee.manager not in ("", me.id) and employee.id != me.id
+    ]
     person = case.pick(others) if forbidden else case.pick(case.company.reports[me.id])
     above, left = case.company.person[person.manager], case.company.balances[person.id]
     lookups = (look("people_search", person.id, query=person.name), look("people_read", above.id, employee=person.id))

@@ -159,36 +159,36 @@ class Company:
     @cached_property
     def person(self) -> dict[str, Employee]:
         """The employees by id."""
-        return {one.id: one for one in self.employees}
+        return {employee.id: employee for employee in self.employees}
 
     @cached_property
     def staff(self) -> dict[str, list[Employee]]:
         """The employees by department, the head first."""
         found: dict[str, list[Employee]] = defaultdict(list)
-        for one in self.employees:
-            found[one.department].append(one)
+        for employee in self.employees:
+            found[employee.department].append(employee)
         return dict(found)
 
     @cached_property
     def reports(self) -> dict[str, list[Employee]]:
         """The direct reports of each manager."""
         found: dict[str, list[Employee]] = defaultdict(list)
-        for one in self.employees:
-            if one.manager:
-                found[one.manager].append(one)
+        for employee in self.employees:
+            if employee.manager:
+                found[employee.manager].append(employee)
         return dict(found)
 
     @cached_property
     def balances(self) -> dict[str, int]:
         """The days of paid leave that each employee has left."""
         balances: list[LeaveBalance] = self.rows["leave_balances"]
-        return {one.id: one.days_left for one in balances}
+        return {balance.id: balance.days_left for balance in balances}
 
     @cached_property
     def salaries(self) -> dict[str, int]:
         """The yearly salary of each employee."""
         salaries: list[Salary] = self.rows["salaries"]
-        return {one.id: one.yearly for one in salaries}
+        return {salary.id: salary.yearly for salary in salaries}
 
     @cached_property
     def customer(self) -> dict[str, Customer]:
@@ -199,24 +199,24 @@ class Company:
     def contacts_of(self) -> dict[str, list[Contact]]:
         """The contacts of each customer."""
         found: dict[str, list[Contact]] = defaultdict(list)
-        for one in self.contacts:
-            found[one.customer].append(one)
+        for contact in self.contacts:
+            found[contact.customer].append(contact)
         return dict(found)
 
     @cached_property
     def deals_of(self) -> dict[str, list[Deal]]:
         """The deals of each customer."""
         found: dict[str, list[Deal]] = defaultdict(list)
-        for one in self.deals:
-            found[one.customer].append(one)
+        for deal in self.deals:
+            found[deal.customer].append(deal)
         return dict(found)
 
     @cached_property
     def tickets_of(self) -> dict[str, list[Ticket]]:
         """The tickets of each project."""
         found: dict[str, list[Ticket]] = defaultdict(list)
-        for one in self.tickets:
-            found[one.project].append(one)
+        for ticket in self.tickets:
+            found[ticket.project].append(ticket)
         return dict(found)
 
     @cached_property
@@ -235,8 +235,8 @@ class Company:
         """The ids of the employees that are invited to each event."""
         attendees: list[Attendee] = self.rows["attendees"]
         found: dict[str, list[str]] = defaultdict(list)
-        for one in attendees:
-            found[one.event].append(one.employee)
+        for attendee in attendees:
+            found[attendee.event].append(attendee.employee)
         return dict(found)
 
     @cached_property
@@ -254,8 +254,8 @@ class Company:
         """The start and end times, such as 09:30, of the events of each employee on each day."""
         found: dict[tuple[str, str], list[tuple[str, str]]] = defaultdict(list)
         for person, events in self.events_of.items():
-            for one in events:
-                found[person, one.starts[:10]].append((one.starts[11:], one.ends[11:]))
+            for event in events:
+                found[person, event.starts[:10]].append((event.starts[11:], event.ends[11:]))
         return dict(found)
 
     @cached_property
@@ -286,7 +286,7 @@ def free_slots(company: Company, people: list[str], day: str, minutes: int) -> l
 
     The end is at 17:00 at the latest.
     """
-    taken = [slot for one in people for slot in company.busy.get((one, day), ())]
+    taken = [slot for person in people for slot in company.busy.get((person, day), ())]
     found = []
     for slot in range(18, 34 - (minutes + 29) // 30 + 1):
         start, end = clock(slot), clock(slot + (minutes + 29) // 30)

@@ -258,7 +258,7 @@ def _calendar(company: Company, rng: random.Random) -> None:
         length = rng.choice((1, 1, 2, 2, 3))
         start = rng.randrange(18, 34 - length)
         slots = set(range(start, start + length))
-        keys = [(one.id, day) for one in people] + ([(room, day)] if room else [])
+        keys = [(person.id, day) for person in people] + ([(room, day)] if room else [])
         if any(slots & taken.setdefault(key, set()) for key in keys):
             return
         for key in keys:
@@ -274,9 +274,9 @@ def _calendar(company: Company, rng: random.Random) -> None:
                 "confirmed",
             )
         )
-        for number, one in enumerate(people):
+        for number, person in enumerate(people):
             response = "accepted" if number == 0 else rng.choice(("accepted", "accepted", "none", "tentative"))
-            company.add(Attendee(f"{event.id}/{one.id}", event.id, one.id, response))
+            company.add(Attendee(f"{event.id}/{person.id}", event.id, person.id, response))
 
     days = [company.workday(offset) for offset in range(-3, 15)]
     for department, people in company.staff.items():
@@ -294,11 +294,19 @@ def _mails(company: Company, rng: random.Random) -> None:
         sent = f"{company.day(-rng.randrange(0, 30))} {rng.randrange(7, 9):02d}:{rng.randrange(60):02d}"
         mail = company.add(
             Mail(
-                company.new_id("mails"), sender, ", ".join(one.email for one in people), "", subject, body, sent, "", ""
+                company.new_id("mails"),
+                sender,
+                ", ".join(person.email for person in people),
+                "",
+                subject,
+                body,
+                sent,
+                "",
+                "",
             )
         )
-        for one in people:
-            company.add(MailboxEntry(f"{mail.id}/{one.id}", mail.id, one.id, folder))
+        for person in people:
+            company.add(MailboxEntry(f"{mail.id}/{person.id}", mail.id, person.id, folder))
 
     things = ("roadmap", "fair", "audit", "training", "move", "survey", "workshop", "summer party")
     weekdays = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday")

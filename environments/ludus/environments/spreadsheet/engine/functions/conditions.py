@@ -204,7 +204,7 @@ def _marks(context: Context, pairs: Arguments, like: Array | None = None) -> lis
         context.spend(cells.height * cells.width * effort(wanted))
         test = criterion(wanted)
         found = [test(value) for value in cells.flat()]
-        marks = found if marks is None else [one and other for one, other in zip(marks, found, strict=True)]
+        marks = found if marks is None else [mark and other for mark, other in zip(marks, found, strict=True)]
     return marks or []
 
 

@@ -34,9 +34,9 @@ def _equal(wanted: Scalar, patterns: bool = True) -> Callable[[Scalar], bool]:
 def _exact(context: Context, wanted: Scalar, values: Sequence[Scalar], patterns: bool = True) -> int:
     context.spend(len(values) * (effort(wanted) if patterns else 1))
     test = _equal(wanted, patterns)
-    for place, value in enumerate(values):
+    for index, value in enumerate(values):
         if test(value):
-            return place
+            return index
     raise FormulaError(ErrorValue.NA)
 
 
@@ -45,13 +45,13 @@ def _nearest(context: Context, wanted: Scalar, values: Sequence[Scalar], below: 
     context.spend(len(values))
     wanted = 0.0 if wanted is None else wanted
     found = None
-    for place, value in enumerate(values):
+    for index, value in enumerate(values):
         if isinstance(value, ErrorValue) or type(value) is not type(wanted):
             continue
         order = compare(value, wanted)
         if order > 0 if below else order < 0:
             break
-        found = place
+        found = index
     if found is None:
         raise FormulaError(ErrorValue.NA)
     return found
@@ -136,10 +136,10 @@ def _next_to(context: Context, wanted: Scalar, values: Sequence[Scalar], mode: i
     context.spend(len(values))
     kind = bool if isinstance(wanted, bool) else str if isinstance(wanted, str) else float
     found: int | None = None
-    for place, value in enumerate(values):
+    for index, value in enumerate(values):
         if isinstance(value, kind) and compare(value, wanted) * mode >= 0:
             if found is None or compare(value, values[found]) * mode < 0:
-                found = place
+                found = index
     if found is None:
         raise FormulaError(ErrorValue.NA)
     return found
