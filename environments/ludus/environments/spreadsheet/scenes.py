@@ -113,9 +113,9 @@ class Table:
 
     def put(self, sheet: Sheet, rows: Rows) -> None:
         """Write data into the table's cells."""
-        for index, row in enumerate(rows):
-            for index, value in enumerate(row):
-                sheet.put(self.first + index, self.left + index, value)
+        for place, row in enumerate(rows):
+            for at, value in enumerate(row):
+                sheet.put(self.first + place, self.left + at, value)
 
 
 @dataclass
@@ -169,11 +169,11 @@ class Scene:
     def draw_table(self, table: Table) -> None:
         """Write a table into its sheet."""
         sheet = self.sheet(table.sheet)
-        for index, column in enumerate(table.columns):
-            sheet.put(table.top, table.left + index, column.header)
-            sheet.style(table.top, table.left + index, bold=True)
+        for at, column in enumerate(table.columns):
+            sheet.put(table.top, table.left + at, column.header)
+            sheet.style(table.top, table.left + at, bold=True)
             for place in range(len(table.rows)):
-                sheet.style(table.first + place, table.left + index, number=column.format)
+                sheet.style(table.first + place, table.left + at, number=column.format)
         table.put(sheet, table.rows)
 
     def next_column(self) -> int:
@@ -193,7 +193,7 @@ class Scene:
 
         Its columns are `label` and `value`.
         """
-        rows: Rows = [[label, draw(self.rng, index)] for index, (label, draw, _) in enumerate(values)]
+        rows: Rows = [[label, draw(self.rng, place)] for place, (label, draw, _) in enumerate(values)]
         columns = (
             Column("label", "Input", None),
             Column("value", "Value", lambda rng, place: values[place][1](rng, place)),
@@ -210,9 +210,9 @@ class Scene:
         found: dict[str, Rows] = {}
         for id, table in self.tables.items():
             rows = [list(row) for row in table.rows]
-            for index, column in enumerate(table.columns):
+            for at, column in enumerate(table.columns):
                 if column.draw is not None:
-                    self._vary(rows, index, column, self.hot.get((id, column.role), []), rng, few)
+                    self._vary(rows, at, column, self.hot.get((id, column.role), []), rng, few)
             found[id] = rows
         for edge in self.edges if which == EDGES else ():
             edge(found)

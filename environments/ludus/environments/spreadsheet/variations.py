@@ -59,20 +59,20 @@ def _spread_ends(scene: Scene, data: dict[str, Rows], greatest: int, smallest: i
     """Give two rows of each table the greatest and smallest numbers, and categories that no other row has."""
     for table in _tables(scene):
         rows = data[table.id]
-        for index, column in enumerate(table.columns):
-            numbers = [value for row in rows if isinstance(value := row[index], (int, float))]
+        for at, column in enumerate(table.columns):
+            numbers = [value for row in rows if isinstance(value := row[at], (int, float))]
             if column.draw is None:
                 continue
-            if numbers and all(_is_number(row[index]) for row in rows):
+            if numbers and all(_is_number(row[at]) for row in rows):
                 low = min(numbers)
                 for row in rows:
-                    row[index] = _raised(row[index], 2)
-                rows[greatest][index], rows[smallest][index] = max(numbers) + 4, low
+                    row[at] = _raised(row[at], 2)
+                rows[greatest][at], rows[smallest][at] = max(numbers) + 4, low
             elif column.role in CATEGORIES:
                 items = scene.domain.groups if column.role == "group" else scene.domain.kinds
-                for index, row in enumerate(rows):
-                    row[index] = items[2 + index % (len(items) - 2)]
-                rows[greatest][index], rows[smallest][index] = items[0], items[1]
+                for place, row in enumerate(rows):
+                    row[at] = items[2 + place % (len(items) - 2)]
+                rows[greatest][at], rows[smallest][at] = items[0], items[1]
     for look_up in scene.looked_up:
         look_up(data, greatest)
 
@@ -85,10 +85,10 @@ def _ends_named(scene: Scene, data: dict[str, Rows], rng: random.Random) -> None
     """Give the first and last rows values that requests name."""
     for table in _tables(scene):
         rows = data[table.id]
-        for index, column in enumerate(table.columns):
+        for at, column in enumerate(table.columns):
             hot = scene.hot.get((table.id, column.role), [])
             if hot and column.draw is not None:
-                rows[0][index], rows[-1][index] = hot[-1], hot[0]
+                rows[0][at], rows[-1][at] = hot[-1], hot[0]
 
 
 def _next_to_named(turn: int) -> _Change:
@@ -98,20 +98,20 @@ def _next_to_named(turn: int) -> _Change:
         for table in _tables(scene):
             rows = data[table.id]
             named = {
-                index: [near for value in scene.hot.get((table.id, column.role), []) for near in _neighbors(value)]
-                for index, column in enumerate(table.columns)
+                at: [near for value in scene.hot.get((table.id, column.role), []) for near in _neighbors(value)]
+                for at, column in enumerate(table.columns)
                 if column.draw is not None and column.role not in CATEGORIES
             }
             widest = max(map(len, named.values()), default=0)
             if not widest:
                 continue
             for step, row in enumerate(rows, turn * len(rows)):
-                for index, column in enumerate(table.columns):
-                    if named.get(index):
-                        row[index] = named[index][step % len(named[index])]
+                for at, column in enumerate(table.columns):
+                    if named.get(at):
+                        row[at] = named[at][step % len(named[at])]
                     elif column.role in CATEGORIES and column.draw is not None:
                         items = scene.domain.groups if column.role == "group" else scene.domain.kinds
-                        row[index] = items[step // widest % len(items)]
+                        row[at] = items[step // widest % len(items)]
 
     return change
 
@@ -129,13 +129,13 @@ def _at_average(scene: Scene, data: dict[str, Rows], rng: random.Random) -> None
     offsets = [0] if len(rows) % 2 else [0, 0]
     for distance in range(1, (len(rows) - len(offsets)) // 2 + 1):
         offsets += [distance, -distance]
-    for index, column in enumerate(scene.main.columns):
-        if column.draw is not None and column.role != "date" and all(_is_number(row[index]) for row in rows):
+    for at, column in enumerate(scene.main.columns):
+        if column.draw is not None and column.role != "date" and all(_is_number(row[at]) for row in rows):
             ends = rng.sample([offset for offset in offsets if offset > 0], 2)
             inner = [offset for offset in offsets if offset not in ends]
             rng.shuffle(inner)
             for row, offset in zip(rows, [ends[0], *inner, ends[1]], strict=True):
-                row[index] = _MIDDLE + offset
+                row[at] = _MIDDLE + offset
 
 
 def _only_one(place: int) -> _Change:
