@@ -45,7 +45,7 @@ class SeatEpisode(Protocol):
     task: Any
     seed: int
     seat: str | None
-    asked: int
+    last_step: int
     end_reason: EndReason | None
 
     @property
