@@ -138,3 +138,10 @@ def test_the_answer_of_a_message_is_its_last_statement(message: str, text: str |
 def test_values_that_a_careless_comparison_takes_for_equal_are_not(gold: str, answer: str) -> None:
     assert not compare(read(gold), answer)[0]
     assert compare(read(gold), gold)[0]
+
+
+def test_intervals_whose_ends_have_variables_are_compared_with_each_other() -> None:
+    form = read(r"x \in [a, a+1) \cup (b, c]")
+    assert compare(form, r"x \in [a, 1+a) \cup (b, c]")[0]
+    assert not compare(form, r"x \in [a, a+2) \cup (b, c]")[0]
+    assert not compare(form, r"x \in [a, a+1) \cup (b, d]")[0]
