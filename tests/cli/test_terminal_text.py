@@ -24,8 +24,8 @@ def test_json_on_standard_output_has_control_characters_as_escapes(capsys: pytes
 
 def test_records_of_commands_without_a_log_have_control_characters_as_escapes() -> None:
     program = (
-        "import logging, sys; from ludus.cli import _app; sys.argv = ['ludus', '--version']\n"
-        "try: _app.main()\nexcept SystemExit: pass\n"
+        "import logging, sys; from ludus.cli import app; sys.argv = ['ludus', '--version']\n"
+        "try: app.main()\nexcept SystemExit: pass\n"
         f"logging.getLogger('ludus').warning('failed: %s', {HOSTILE!r} + '\\nforged')"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)

@@ -81,6 +81,6 @@ def test_the_reference_and_the_readme_name_each_environment() -> None:
     root = PAGE.parents[1]
     reference = re.findall(r"^## (\w+)$", (root / "docs" / "reference" / "environments.md").read_text("utf-8"), re.M)
     assert reference == sorted(built_in())
-    for readme in ("README.md", "environments/README.md"):
+    for readme in ("docs/environments.md", "environments/README.md"):
         text = (root / readme).read_text("utf-8")
         assert [name for name in built_in() if not re.search(rf"\b{name}\b", text)] == []
