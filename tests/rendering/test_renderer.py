@@ -289,6 +289,38 @@ def test_a_tool_whose_name_the_model_cannot_write_is_refused() -> None:
     assert Renderer(chatml()).prompt([text_message("user", "x")], [tool])
 
 
+STRICT = HERMES.replace(
+    "{%- for message in messages -%}",
+    "{%- for message in messages -%}{%- if message.role == 'system' and not loop.first -%}"
+    "{{ raise_exception('System message must be at the beginning.') }}{%- endif -%}",
+)
+NO_SYSTEM = STRICT.replace("and not loop.first", "")
+SYSTEMS: list[Item] = [
+    text_message(role, text)
+    for role, text in [
+        ("system", "a"), ("system", "b"), ("user", "c"), ("system", "d"), ("assistant", "e"), ("system", "f"),
+        ("user", "g"), ("assistant", "h"), ("system", "i"),
+    ]
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("template", "expected"),
+    [
+        (HERMES, ["system a", "system b", "user c", "system d", "assistant e", "system f", "user g", "assistant h",
+                  "system i"]),
+        (STRICT, ["system a\n\nb", "user c\n\nd", "assistant e", "user f\n\ng", "assistant h", "user i"]),
+        (NO_SYSTEM, ["user a\n\nb\n\nc\n\nd", "assistant e", "user f\n\ng", "assistant h", "user i"]),
+    ],
+)  # fmt: skip
+def test_system_messages_that_a_template_refuses_become_a_part_of_others(template: str, expected: list[str]) -> None:
+    renderer = Renderer(chatml(), chat_template=template)
+    messages = renderer.messages(SYSTEMS)
+    assert [f"{message['role']} {message['content']}" for message in messages] == expected
+    text = renderer.text(messages, [ADD])
+    assert all(f"\n{letter}" in text for letter in "abcdefghi")
+
+
 def test_images_are_shown_by_their_type() -> None:
     message = Message(content=(ImageBlock(data="AAAA", mime_type="image/png"),))
     assert text_of(message.content) in chatml().decode(Renderer(chatml()).prompt([message], []))

@@ -37,7 +37,7 @@ from ludus.protocol.text_forms import NO_SCHEMAS, AnyCall, Schemas, schemas_of
 from ludus.protocol.tool_calls import THOUGHT_CLOSE, THOUGHT_MARKS, THOUGHT_OPEN, TextFormatName, split_thought
 from ludus.rendering.encoding import text_encoder
 from ludus.rendering.errors import RenderingError, TemplateExceeded
-from ludus.rendering.round_trip import TurnStyle, message_ends, opening_of, prove
+from ludus.rendering.round_trip import TurnStyle, fold_systems, message_ends, opening_of, prove, systems_of
 from ludus.rendering.template import NO_TOOLS, PROBE, TELLS_TIME, ChatMessage, Rendered, Template
 
 if TYPE_CHECKING:
@@ -175,15 +175,21 @@ class Renderer:
         )
         """Token ids that end an assistant's turn; the first is the template's own."""
         self._plain = self._writes_plainly()
+        self._systems = systems_of(self._template)
 
-    def require_tools(self) -> None:
+    def require_tools(self, tools: Sequence[ToolSpec] | None = None) -> None:
         """Check that the model can call tools with this template.
 
+        Args:
+            tools: the tools; when None, tools in general.
+
         Raises:
-            RenderingError: the template leaves out tools or their results, or no form of calls is proved.
+            RenderingError: the template leaves out tools or their results, no form of calls is proved, or the form does
+                not allow the name of a tool.
         """
-        if self.style.problem is not None:
+        if tools is None and self.style.problem is not None:
             raise RenderingError(self.style.problem)
+        self._defined(tools or ())
 
     async def run(self, function: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
         """Call a function that renders, without stopping the event loop if the template is one from outside."""
@@ -242,7 +248,7 @@ class Renderer:
                 messages.append(turn)
                 new = 1
             else:
-                observed = self.messages(group)
+                observed = self.messages(group, start=not messages)
                 messages += observed
                 new += len(observed)
         return ids, mask
@@ -263,16 +269,22 @@ class Renderer:
         )
 
     def messages(
-        self, entries: Sequence[Item | ParsedTurn], called: Mapping[str, Called] | None = None
+        self,
+        entries: Sequence[Item | ParsedTurn],
+        called: Mapping[str, Called] | None = None,
+        *,
+        start: bool = True,
     ) -> list[ChatMessage]:
         """Return a conversation as messages for the template. A turn is one message.
 
         Where the template copies turns, a turn is in the policy's own words: the template would write its calls in its
         own words, and some templates accept only one at once, or none. Otherwise its parts are fields.
+        System messages that the template does not write become a part of others.
 
         Args:
             entries: the conversation, or a part of it.
             called: the calls in earlier parts, by their ids.
+            start: whether the entries are the beginning of the conversation.
         """
         messages: list[ChatMessage] = []
         names: dict[str, Called] = dict(called) if called else {}
@@ -290,7 +302,7 @@ class Renderer:
                     messages.append({key: self._escaped(value) for key, value in fields.items()})
                 elif isinstance(item, Message):
                     messages.append({"role": item.role, "content": self._escaped(text_of(item.content))})
-        return messages
+        return fold_systems(messages, self._systems, start=start)
 
     def _turn_message(self, turn: ParsedTurn) -> ChatMessage:
         """Return a turn as a message for the template."""

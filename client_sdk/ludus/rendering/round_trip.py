@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from ludus.protocol.actions import Call
 from ludus.protocol.items import arguments_text
@@ -47,6 +47,9 @@ THOUGHT_KEYS: Final = ("reasoning_content", "thinking", "reasoning")
 """The fields in which templates look for a turn's thoughts."""
 _SCHEMAS: Final[Mapping[str, Mapping[str, Any]]] = {"probe_tool": TOOL["function"]["parameters"]}
 _DEFAULT_ID: Final = "call00000"
+
+SystemMessages = Literal["any", "first", "none"]
+"""Which system messages of a conversation a template writes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,6 +258,61 @@ class _Trial:
             except RenderingError as error:
                 self._rendered[key], self.refusal = None, str(error)
         return self._rendered[key]
+
+
+def systems_of(template: Template) -> SystemMessages:
+    """Return which system messages a template writes: `any`, only the `first` of a conversation, or `none`.
+
+    Raises:
+        TemplateExceeded: the template exceeded a bound.
+    """
+    first, second = ({"role": "system", "content": f"probe system {number}"} for number in (1, 2))
+    answer = {"role": "assistant", "content": "answer"}
+
+    def writes(messages: Sequence[ChatMessage]) -> bool:
+        try:
+            text = template.render(messages, NO_TOOLS)
+        except TemplateExceeded:
+            raise
+        except RenderingError:
+            return False
+        return all(message["content"] in text for message in messages if message["role"] == "system")
+
+    if writes([first, second, PROBE]) and writes([first, PROBE, answer, second, PROBE]):
+        return "any"
+    return "first" if writes([first, PROBE]) else "none"
+
+
+def fold_systems(messages: Sequence[ChatMessage], systems: SystemMessages, *, start: bool) -> list[ChatMessage]:
+    """Return messages in which those system messages that a template does not write are part of others.
+
+    Several at the start become one. All others become a part of the user's message before or after them.
+
+    Args:
+        messages: the messages.
+        systems: which ones the template writes.
+        start: whether they are the beginning of a conversation.
+    """
+    if systems == "any":
+        return list(messages)
+    folded: list[ChatMessage] = []
+    waiting: list[str] = []
+    for message in messages:
+        role, last = message["role"], folded[-1] if folded else None
+        if role != "system":
+            if waiting and role != "user":
+                folded.append({"role": "user", "content": "\n\n".join(waiting)})
+            elif waiting:
+                message = {**message, "content": "\n\n".join([*waiting, message["content"]])}
+            waiting = []
+            folded.append(message)
+        elif systems == "first" and start and last is None:
+            folded.append(message)
+        elif last is not None and (last["role"] == "user" or last["role"] == "system"):
+            folded[-1] = {**last, "content": f"{last['content']}\n\n{message['content']}"}
+        else:
+            waiting.append(message["content"])
+    return [*folded, {"role": "user", "content": "\n\n".join(waiting)}] if waiting else folded
 
 
 def opening_of(prompt: str) -> str:
