@@ -289,6 +289,22 @@ def test_a_tool_whose_name_the_model_cannot_write_is_refused() -> None:
     assert Renderer(chatml()).prompt([text_message("user", "x")], [tool])
 
 
+def test_thoughts_in_marks_of_the_template_alone_are_no_message_and_hold_no_calls() -> None:
+    template = HERMES.replace(
+        "{{ message.content }}<|im_end|>",
+        "{% if message.reasoning_content %}<ponder>\n{{ message.reasoning_content }}\n</ponder>\n{% endif %}"
+        "{{ message.content }}{% for call in message.tool_calls or [] %}"
+        '<tool_call>{"name": "{{ call.function.name }}", '
+        '"arguments": {{ call.function.arguments | tojson }}}</tool_call>{% endfor %}<|im_end|>',
+    )
+    tokenizer = chatml()
+    renderer = Renderer(tokenizer, chat_template=template)
+    assert renderer.style.thought_marks == ("<ponder>", "</ponder>")
+    turn = renderer.parse(said(tokenizer, f"<ponder>Hm. {CALLED}</ponder>Yes. {CALLED}", "<|im_end|>"))
+    assert (turn.thought, turn.message, len(turn.calls)) == (f"Hm. {CALLED}", "Yes.", 1)
+    assert renderer.parse(said(tokenizer, "<ponder>Hm.", "<|im_end|>")).message == ""
+
+
 STRICT = HERMES.replace(
     "{%- for message in messages -%}",
     "{%- for message in messages -%}{%- if message.role == 'system' and not loop.first -%}"

@@ -393,7 +393,9 @@ class Renderer:
             Call(function["name"], json.loads(given) if isinstance(given := function["arguments"], str) else given)
             for function in functions
         ]
-        thought, message, read = self._format.parse(self._opening + written, schemas_of(calls))
+        thought, message, read = self._format.parse(
+            self.style.with_known_marks(self._opening + written), schemas_of(calls)
+        )
         if self.style.thought_key is None:
             thought, message = "", self._format.read(self._opening + written)[0]
         given_thought = turn.get(self.style.thought_key, "") if self.style.thought_key else ""
@@ -508,11 +510,12 @@ class Renderer:
         return words is None or words.strip() == "answer"
 
     def _parsed(self, text: str, cut: bool, schemas: Schemas = NO_SCHEMAS) -> ParsedTurn:
+        turn = self.style.with_known_marks(self._opening + text)
         if self._format is None:
-            thought, spoken = split_thought(self._opening + text)
+            thought, spoken = split_thought(turn)
             message, calls = spoken.strip(), list[AnyCall]()
         else:
-            thought, message, calls = self._format.parse(self._opening + text, schemas)
+            thought, message, calls = self._format.parse(turn, schemas)
         if cut and calls and isinstance(last := calls[-1], MalformedCall):
             calls[-1] = replace(last, problem=f"{last.problem} (the turn was cut off for its length)")
         problems = [call.problem for call in calls if isinstance(call, MalformedCall)]

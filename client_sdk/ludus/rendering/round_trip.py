@@ -14,13 +14,22 @@ well-formed or not. Templates that divide a turn into channels (gpt-oss), or tha
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
 from ludus.protocol.actions import Call
 from ludus.protocol.items import arguments_text
-from ludus.protocol.tool_calls import TEXT_FORMATS, THOUGHT_MARKS, THOUGHT_OPEN, AnyCall, TextFormat, TextFormatName
+from ludus.protocol.tool_calls import (
+    TEXT_FORMATS,
+    THOUGHT_CLOSE,
+    THOUGHT_MARKS,
+    THOUGHT_OPEN,
+    AnyCall,
+    TextFormat,
+    TextFormatName,
+)
 from ludus.rendering.errors import RenderingError, TemplateExceeded
 from ludus.rendering.template import NO_TOOLS, PROBE, ChatMessage, Template
 
@@ -46,6 +55,7 @@ THOUGHT: Final = "probe thought"
 THOUGHT_KEYS: Final = ("reasoning_content", "thinking", "reasoning")
 """The fields in which templates look for a turn's thoughts."""
 _SCHEMAS: Final[Mapping[str, Mapping[str, Any]]] = {"probe_tool": TOOL["function"]["parameters"]}
+_MARK: Final = re.compile(r"<[^<>\s]{1,40}>|\[[^\[\]\s]{1,40}\]")
 _DEFAULT_ID: Final = "call00000"
 
 SystemMessages = Literal["any", "first", "none"]
@@ -62,6 +72,8 @@ class TurnStyle:
     """Whether the parts of a turn are given as fields; otherwise the turn is given in its own words."""
     thought_key: str | None = None
     """The field of the turn's thoughts; None if the template writes none."""
+    thought_marks: tuple[str, str] | None = None
+    """The template's own marks around thoughts, if they are not among those of `ludus.protocol.tool_calls`."""
     json_arguments: bool = False
     """Whether the template wants a call's arguments as JSON text and not as an object."""
     ends: tuple[str, ...] = ()
@@ -75,6 +87,13 @@ class TurnStyle:
     def format(self) -> TextFormat | None:
         """The form of calls."""
         return TEXT_FORMATS[self.form] if self.form else None
+
+    def with_known_marks(self, text: str) -> str:
+        """Return the text of a turn whose thoughts are in marks that every reader of turns knows."""
+        if self.thought_marks is None:
+            return text
+        opening, closing = self.thought_marks
+        return text.replace(opening, THOUGHT_OPEN).replace(closing, THOUGHT_CLOSE)
 
     def turn(self, message: str, thought: str, calls: Sequence[AnyCall], ids: Sequence[str]) -> ChatMessage:
         """Return a turn whose parts are fields."""
@@ -165,10 +184,13 @@ class _Trial:
                     continue
                 self.writes_calls |= CALL.tool in text[len(self.prompt) :]
                 self.wrote = self.wrote or text[len(self.prompt) :][:80]
-                if (
-                    not text.startswith(self.prompt)
-                    or (end := self._end(tried, text, thought, len(self.prompt))) is None
-                ):
+                if not text.startswith(self.prompt):
+                    continue
+                end = self._end(tried, text, thought, len(self.prompt))
+                if end is None and key and (marks := self._marks_around(text)) is not None:
+                    tried = replace(tried, thought_marks=marks)
+                    end = self._end(tried, text, thought, len(self.prompt))
+                if end is None:
                     continue
                 if RESULT not in text[end[0] :]:
                     self.drops_results = True
@@ -232,10 +254,17 @@ class _Trial:
         for at, token in _occurrences(text, self.tokens, start, last if last >= 0 else len(text)):
             if token in form.marks and token not in form.ends:
                 continue
-            read = form.parse((self.opening if thought else "") + text[start:at], _SCHEMAS)
+            turn = (self.opening if thought else "") + text[start:at]
+            read = form.parse(style.with_known_marks(turn), _SCHEMAS)
             if read == (thought, "", [CALL]):
                 return at, token
         return None
+
+    def _marks_around(self, text: str) -> tuple[str, str] | None:
+        """Return what the template writes before and after the thought of the probe, if these are marks."""
+        before, _, after = text[len(self.prompt) :].partition(THOUGHT)
+        opening, closing = _MARK.fullmatch(before.strip()), _MARK.match(after.lstrip())
+        return (opening[0], closing[0]) if opening and closing else None
 
     def _styles(self, form: TextFormatName) -> Iterator[TurnStyle]:
         yield TurnStyle(form)
