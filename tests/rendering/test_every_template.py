@@ -149,19 +149,14 @@ class Conversation:
             self.turns.append(rest[: end + 1] if rest[end] in self.renderer.stop else [*rest, self.renderer.stop[0]])
 
     def _call(self, rng: random.Random, plain: bool) -> Call:
+        values: dict[str, list[Any]] = {"count": [0, -3, 12], "share": [0.5, 2.0], "sure": [True, False]}
+        values["rows"] = [[], [1, 2]]
         arguments: dict[str, Any] = {"text": rng.choice(PLAIN_TEXTS if plain else ODD_TEXTS)}
-        for key, values in {
-            "count": [0, -3, 12],
-            "share": [0.5, 2.0],
-            "sure": [True, False],
-            "rows": [[], [1, 2]],
-        }.items():
-            if rng.random() < 0.4:
-                arguments[key] = rng.choice(values)
+        arguments |= {key: rng.choice(choices) for key, choices in values.items() if rng.random() < 0.4}
         return Call(rng.choice(["add", "look_up"]), arguments)
 
     def _ids(self, messages: list[dict[str, Any]], *, prompt: bool) -> list[int]:
-        """What `apply_chat_template` gives, with what comes from outside guarded as in every prompt of ours."""
+        """What `apply_chat_template` gives, with what comes from outside guarded as in our own prompts."""
         guarded = [
             {**message, "content": self.renderer._escaped(message["content"])}
             if message["role"] != "assistant"

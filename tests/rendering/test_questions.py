@@ -152,7 +152,7 @@ def test_a_run_past_midnight_keeps_its_date() -> None:
         process.close()
 
 
-def test_a_macro_is_told_the_stopped_time() -> None:
+def test_a_macro_gets_the_stopped_time() -> None:
     source = "{%- macro head() -%}{{ strftime_now('%Y') }}{%- endmacro -%}{{ head() }}" + STYLES["phi"]
     renderer = Renderer(byte_tokenizer(source), clock=datetime(1999, 1, 1))
     assert renderer.text([{"role": "user", "content": "Go."}], ()).startswith("1999")

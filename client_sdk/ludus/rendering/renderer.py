@@ -106,7 +106,7 @@ class Renderer:
             proves.
         options: further arguments of the template, such as `enable_thinking`.
         process: renders a template from outside; None to render in this process.
-        clock: the time that the template is told whenever it asks, so that a prompt does not change during an episode;
+        clock: the time that the template gets whenever it asks, so that a prompt does not change during an episode;
             that of `process`, or now, when None.
 
     Raises:
@@ -129,7 +129,7 @@ class Renderer:
         if not isinstance(template, str):
             raise RenderingError(f"{self._name} has no chat template, or several: give one as chat_template")
         self.clock: datetime = process.clock if process is not None else clock or datetime.now()
-        """The time that the template is told."""
+        """The time that the template gets."""
         self.tells_time: bool = TELLS_TIME in template
         """Whether the template asks for the time."""
         apply = process.apply if process is not None else None

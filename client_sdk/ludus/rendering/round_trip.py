@@ -21,12 +21,12 @@ from typing import Any, Final, Literal
 
 from ludus.protocol.actions import Call
 from ludus.protocol.items import arguments_text
+from ludus.protocol.text_forms import AnyCall
 from ludus.protocol.tool_calls import (
     TEXT_FORMATS,
     THOUGHT_CLOSE,
     THOUGHT_MARKS,
     THOUGHT_OPEN,
-    AnyCall,
     TextFormat,
     TextFormatName,
 )
@@ -182,7 +182,7 @@ class _Trial:
                 text = self._render([PROBE, tried.turn("", thought, [CALL], [call_id]), self._result(call_id)])
                 if text is None or (key and THOUGHT not in text):
                     continue
-                self.writes_calls |= CALL.tool in text[len(self.prompt) :]
+                self.writes_calls |= CALL.arguments["label"] in text[len(self.prompt) :]
                 self.wrote = self.wrote or text[len(self.prompt) :][:80]
                 if not text.startswith(self.prompt):
                     continue
@@ -362,8 +362,6 @@ def message_ends(template: Template, tokens: Sequence[str]) -> tuple[str | None,
     except TemplateExceeded:
         raise
     except RenderingError:
-        if closing[0] is None:
-            raise
         following = closing
     return closing[0], following[0], closing[1] or following[1]
 

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime
+from typing import Any
 
 import torch
 from transformers.utils.logging import disable_progress_bar
@@ -267,7 +268,12 @@ class Run:
         if self.saved != self.batches:
             collected = self.collector.state(self.step)
             canary = [self.config.engine.kind, self.config.model.dtype, self.canary.measured]
-            state = {"step": self.step, "collector": collected, "warm_up": asdict(self.warm_up), "canary": canary}
+            state: dict[str, Any] = {
+                "step": self.step,
+                "collector": collected,
+                "warm_up": asdict(self.warm_up),
+                "canary": canary,
+            }
             state["clock"] = self.renderer.clock.isoformat()
             warming = self.warm_up.unfinished(self.config)
             await self.workers.command(Worker.save, self.warm_up.steps if warming else self.step, state, warming)
@@ -359,7 +365,7 @@ async def _open(
     log = RunLog(config, worker.tokenizer, resumed=None if resumed is None else step)
     stack.push(lambda kind, error, trace: log.close(error))
     if renderer.tells_time:
-        log.note(f"the chat template is told the same time in the whole run: {renderer.clock:%Y-%m-%d %H:%M}")
+        log.note(f"the chat template gets the same time in the whole run: {renderer.clock:%Y-%m-%d %H:%M}")
     engine = await open_engine(config, parallel.device)
     stack.push_async_callback(engine.aclose)
     harness = await stack.enter_async_context(open_harness(config.rollouts, engine, renderer))
