@@ -289,6 +289,23 @@ def test_a_tool_whose_name_the_model_cannot_write_is_refused() -> None:
     assert Renderer(chatml()).prompt([text_message("user", "x")], [tool])
 
 
+def test_a_form_in_which_the_template_does_not_write_calls_is_refused() -> None:
+    renderer = Renderer(chatml(QWEN3), tool_calls="llama")
+    with pytest.raises(RenderingError, match="does not write calls in the form llama, but as '<tool_call>") as error:
+        renderer.prompt([text_message("user", "x")], [ADD])
+    assert "give another tool_calls" in str(error.value)
+
+
+def test_schemas_of_tools_say_which_arguments_are_texts() -> None:
+    tokenizer = chatml()
+    tool = ADD.model_copy(update={"input_schema": {"properties": {"a": {"type": "string"}, "b": {"type": "integer"}}}})
+    words = "<tool_call>\n<function=add>\n<parameter=a>\n1\n</parameter>\n<parameter=b>\n1\n</parameter>\n</function>\n"
+    template = HERMES.replace("Write <tool_call>", "Write <tool_call>\n<function=NAME> or")
+    renderer = Renderer(tokenizer, chat_template=template, tool_calls="xml")
+    turn = renderer.parse(said(tokenizer, f"{words}</tool_call>", "<|im_end|>"), [tool])
+    assert turn.calls == (Call("add", {"a": "1", "b": 1}),)
+
+
 def test_thoughts_in_marks_of_the_template_alone_are_no_message_and_hold_no_calls() -> None:
     template = HERMES.replace(
         "{{ message.content }}<|im_end|>",

@@ -10,6 +10,7 @@ import torch
 from toys import Even, Serve, groups_of, metrics_of, run, run_config
 
 from ludus.protocol import Reward
+from ludus.rendering import Renderer
 from ludus.trainer.core.errors import CanaryError, ConfigError, LearningError, ModelError, RolloutError
 from ludus.trainer.learning.learner import Learner
 
@@ -40,7 +41,8 @@ async def test_a_run_learns_evaluates_saves_and_exports(serve: Serve, tiny: Path
     assert (out / "report.html").exists()
     assert sorted(path.name for path in (out / "checkpoints").iterdir()) == ["step-00000002", "step-00000004"]
     trained, first = (AutoModelForCausalLM.from_pretrained(path) for path in (out / "model", tiny))
-    assert AutoTokenizer.from_pretrained(out / "model").chat_template
+    tokenizer = AutoTokenizer.from_pretrained(out / "model")
+    assert trained.generation_config.eos_token_id == list(Renderer(tokenizer).stop)
     assert (trained.lm_head.weight - first.lm_head.weight).abs().max() > 1e-4
 
 

@@ -273,8 +273,8 @@ class Run:
                 "collector": collected,
                 "warm_up": asdict(self.warm_up),
                 "canary": canary,
+                "clock": self.renderer.clock.isoformat(),
             }
-            state["clock"] = self.renderer.clock.isoformat()
             warming = self.warm_up.unfinished(self.config)
             await self.workers.command(Worker.save, self.warm_up.steps if warming else self.step, state, warming)
             self.saved = self.batches
