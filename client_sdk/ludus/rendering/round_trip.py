@@ -138,7 +138,7 @@ def prove(
     trial = _Trial(template, tokens, prompt, opening)
     names = [wanted] if wanted else list(TEXT_FORMATS)
     style = next((style for form in names if (style := trial.written(form)) is not None), None)
-    if style is None and (wanted is not None or not trial.writes_calls):
+    if style is None and not trial.writes_calls:
         shown = [wanted] if wanted else _shown(prompt)
         style = next((style for form in shown if (style := trial.copied(form)) is not None), None)
     if style is not None:
