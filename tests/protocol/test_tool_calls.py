@@ -151,6 +151,15 @@ def test_an_answer_that_looks_a_little_like_a_call_is_an_answer(text: str) -> No
     assert PYTHON_FORMAT.read(text) == (text, [])
 
 
+def test_llamas_own_function_tags_are_calls() -> None:
+    call = Call("add", {"a": 1})
+    assert LLAMA_FORMAT.read('Sure. <function=add>{"a": 1}</function>') == ("Sure.", [call])
+    assert LLAMA_FORMAT.read('<function=add>{"a": 1}</function><function=add>{"a": 1}') == ("", [call, call])
+    _, [broken] = LLAMA_FORMAT.read("<function=add>{a: 1}</function>")
+    assert isinstance(broken, MalformedCall)
+    assert broken.tool == "add"
+
+
 def test_llamas_calls_may_follow_words_a_tag_and_each_other() -> None:
     one, two = Call("add", {"a": 1}), Call("add", {"a": 2})
     text = 'Sure.<|python_tag|>{"name": "add", "parameters": {"a": 1}}; {"name": "add", "arguments": "{\\"a\\": 2}"}'

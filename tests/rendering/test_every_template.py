@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import random
+import re
 from typing import Any, Final
 
 import pytest
@@ -148,19 +149,14 @@ class Conversation:
             self.turns.append(rest[: end + 1] if rest[end] in self.renderer.stop else [*rest, self.renderer.stop[0]])
 
     def _call(self, rng: random.Random, plain: bool) -> Call:
+        values: dict[str, list[Any]] = {"count": [0, -3, 12], "share": [0.5, 2.0], "sure": [True, False]}
+        values["rows"] = [[], [1, 2]]
         arguments: dict[str, Any] = {"text": rng.choice(PLAIN_TEXTS if plain else ODD_TEXTS)}
-        for key, values in {
-            "count": [0, -3, 12],
-            "share": [0.5, 2.0],
-            "sure": [True, False],
-            "rows": [[], [1, 2]],
-        }.items():
-            if rng.random() < 0.4:
-                arguments[key] = rng.choice(values)
+        arguments |= {key: rng.choice(choices) for key, choices in values.items() if rng.random() < 0.4}
         return Call(rng.choice(["add", "look_up"]), arguments)
 
     def _ids(self, messages: list[dict[str, Any]], *, prompt: bool) -> list[int]:
-        """What `apply_chat_template` gives, with what comes from outside guarded as in every prompt of the renderer."""
+        """What `apply_chat_template` gives, with what comes from outside guarded as in our own prompts."""
         guarded = [
             {**message, "content": self.renderer._escaped(message["content"])}
             if message["role"] != "assistant"
@@ -283,3 +279,26 @@ def test_any_tokens_at_all_are_a_turn_and_nothing_that_was_sampled_is_lost(name:
     assert len(engine.requests) == 6
     assert_samples_are_what_was_seen(policy.samples, engine.requests, 100_000)
     assert sum(sample.sampled for sample in policy.samples) == engine.sampled
+
+
+def _rows() -> list[tuple[list[str], str, str]]:
+    """The table of models in the page on training: the templates, the form, and the remark."""
+    page = (ROOT / "docs" / "training.md").read_text("utf-8")
+    table = page.partition("### Chat templates and tool calls")[2].partition("\n### ")[0]
+    cells = [line.strip("|").split(" | ") for line in table.splitlines() if line.startswith("| ")]
+    return [(re.findall(r"`(\w+)`", row[1]), row[2].strip(" `"), row[3]) for row in cells[1:]]
+
+
+def test_the_page_names_the_templates_with_their_forms() -> None:
+    named = {name: form for names, form, _ in _rows() for name in names}
+    forms = {**FORMS, **OWN}
+    assert all(form in ("see there", forms[name]) for name, form in named.items())
+    assert {*forms} - {*named} == {"diffusion_gemma", "gemma4_v2"}
+    for _, _, remark in _rows():
+        if "refused" in remark:
+            assert all("leaves out the tools" in REFUSED[name] for name in re.findall(r"`(\w+)`", remark))
+
+
+@pytest.mark.parametrize(("names", "remark"), [(names, remark) for names, _, remark in _rows()])
+def test_the_page_says_which_templates_get_turns_as_fields(names: list[str], remark: str) -> None:
+    assert {renderer(name).style.structured for name in names} == {"turns as fields" in remark}

@@ -91,8 +91,9 @@ def test_a_continued_conversation_is_the_whole_one_for_any_template() -> None:
 
 
 @pytest.mark.suite("breadth")
+@pytest.mark.timeout(600)
 def test_a_continued_conversation_is_the_whole_one_for_many_templates() -> None:
-    for seed in range(60, 2_000):
+    for seed in range(60, 600):
         check(seed)
 
 
@@ -152,7 +153,7 @@ def test_a_run_past_midnight_keeps_its_date() -> None:
         process.close()
 
 
-def test_a_macro_is_told_the_stopped_time() -> None:
+def test_a_macro_gets_the_stopped_time() -> None:
     source = "{%- macro head() -%}{{ strftime_now('%Y') }}{%- endmacro -%}{{ head() }}" + STYLES["phi"]
     renderer = Renderer(byte_tokenizer(source), clock=datetime(1999, 1, 1))
     assert renderer.text([{"role": "user", "content": "Go."}], ()).startswith("1999")

@@ -289,6 +289,71 @@ def test_a_tool_whose_name_the_model_cannot_write_is_refused() -> None:
     assert Renderer(chatml()).prompt([text_message("user", "x")], [tool])
 
 
+def test_a_form_in_which_the_template_does_not_write_calls_is_refused() -> None:
+    renderer = Renderer(chatml(QWEN3), tool_calls="llama")
+    with pytest.raises(RenderingError, match="does not write calls in the form llama, but as '<tool_call>") as error:
+        renderer.prompt([text_message("user", "x")], [ADD])
+    assert "give another tool_calls" in str(error.value)
+
+
+def test_schemas_of_tools_say_which_arguments_are_texts() -> None:
+    tokenizer = chatml()
+    tool = ADD.model_copy(update={"input_schema": {"properties": {"a": {"type": "string"}, "b": {"type": "integer"}}}})
+    words = "<tool_call>\n<function=add>\n<parameter=a>\n1\n</parameter>\n<parameter=b>\n1\n</parameter>\n</function>\n"
+    template = HERMES.replace("Write <tool_call>", "Write <tool_call>\n<function=NAME> or")
+    renderer = Renderer(tokenizer, chat_template=template, tool_calls="xml")
+    turn = renderer.parse(said(tokenizer, f"{words}</tool_call>", "<|im_end|>"), [tool])
+    assert turn.calls == (Call("add", {"a": "1", "b": 1}),)
+
+
+def test_thoughts_in_marks_of_the_template_alone_are_no_message_and_hold_no_calls() -> None:
+    template = HERMES.replace(
+        "{{ message.content }}<|im_end|>",
+        "{% if message.reasoning_content %}<ponder>\n{{ message.reasoning_content }}\n</ponder>\n{% endif %}"
+        "{{ message.content }}{% for call in message.tool_calls or [] %}"
+        '<tool_call>{"name": "{{ call.function.name }}", '
+        '"arguments": {{ call.function.arguments | tojson }}}</tool_call>{% endfor %}<|im_end|>',
+    )
+    tokenizer = chatml()
+    renderer = Renderer(tokenizer, chat_template=template)
+    assert renderer.style.thought_marks == ("<ponder>", "</ponder>")
+    turn = renderer.parse(said(tokenizer, f"<ponder>Hm. {CALLED}</ponder>Yes. {CALLED}", "<|im_end|>"))
+    assert (turn.thought, turn.message, len(turn.calls)) == (f"Hm. {CALLED}", "Yes.", 1)
+    assert renderer.parse(said(tokenizer, "<ponder>Hm.", "<|im_end|>")).message == ""
+
+
+STRICT = HERMES.replace(
+    "{%- for message in messages -%}",
+    "{%- for message in messages -%}{%- if message.role == 'system' and not loop.first -%}"
+    "{{ raise_exception('System message must be at the beginning.') }}{%- endif -%}",
+)
+NO_SYSTEM = STRICT.replace("and not loop.first", "")
+SYSTEMS: list[Item] = [
+    text_message(role, text)
+    for role, text in [
+        ("system", "a"), ("system", "b"), ("user", "c"), ("system", "d"), ("assistant", "e"), ("system", "f"),
+        ("user", "g"), ("assistant", "h"), ("system", "i"),
+    ]
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("template", "expected"),
+    [
+        (HERMES, ["system a", "system b", "user c", "system d", "assistant e", "system f", "user g", "assistant h",
+                  "system i"]),
+        (STRICT, ["system a\n\nb", "user c\n\nd", "assistant e", "user f\n\ng", "assistant h", "user i"]),
+        (NO_SYSTEM, ["user a\n\nb\n\nc\n\nd", "assistant e", "user f\n\ng", "assistant h", "user i"]),
+    ],
+)  # fmt: skip
+def test_system_messages_that_a_template_refuses_become_a_part_of_others(template: str, expected: list[str]) -> None:
+    renderer = Renderer(chatml(), chat_template=template)
+    messages = renderer.messages(SYSTEMS)
+    assert [f"{message['role']} {message['content']}" for message in messages] == expected
+    text = renderer.text(messages, [ADD])
+    assert all(f"\n{letter}" in text for letter in "abcdefghi")
+
+
 def test_images_are_shown_by_their_type() -> None:
     message = Message(content=(ImageBlock(data="AAAA", mime_type="image/png"),))
     assert text_of(message.content) in chatml().decode(Renderer(chatml()).prompt([message], []))

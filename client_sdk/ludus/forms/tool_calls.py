@@ -183,11 +183,9 @@ def _read_llama(text: str, schemas: Schemas) -> tuple[str, list[AnyCall]]:
     start, function = _LLAMA.search(text), _LLAMA_FUNCTION.search(text)
     if function is not None and (start is None or function.start() < start.start()):
         call, end = _read_llama_function(text, function.start())
-        said, calls = _read_llama(text[end:], schemas)
-        return "\n".join(filter(None, (text[: function.start()].strip().removesuffix(_TAG).strip(), said))), [
-            call,
-            *calls,
-        ]
+        before = text[: function.start()].strip().removesuffix(_TAG).strip()
+        after, others = _read_llama(text[end:], schemas)
+        return "\n".join(filter(None, (before, after))), [call, *others]
     if start is None:
         said, tag, rest = text.partition(_TAG)
         return said.strip(), [malformed(rest, f"what follows {_TAG} must be a JSON object")] if tag else []

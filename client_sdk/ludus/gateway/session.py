@@ -384,7 +384,7 @@ class EpisodeSession:
         for entry in entries[known:]:
             if isinstance(entry, AssistantEntry):
                 # The renderer takes neighbors for one turn, so each turn of the assistant gets a part of its own.
-                messages += self.renderer.messages(part, self._names)
+                messages += self.renderer.messages(part, self._names, start=known == 0 and not messages)
                 turn = self._turns.get(assistant_key(entry))
                 messages += self.renderer.messages([turn] if turn is not None else _items(entry))
                 part = []
@@ -393,7 +393,7 @@ class EpisodeSession:
                 part.append(OutputItem(call_id, (TextBlock(text=entry.text),), entry.error))
             else:
                 part.append(text_message(entry.role, entry.text))
-        return messages + self.renderer.messages(part, self._names)
+        return messages + self.renderer.messages(part, self._names, start=known == 0 and not messages)
 
     def _own_ids(self, entries: Sequence[Entry], known: int) -> dict[str, str]:
         """Return the gateway's id of each call in a request, by the id that the harness gave it."""

@@ -71,7 +71,7 @@ class TemplateProcess:
         source: the template.
         bounds: what each rendering may use.
         name: what the template is called in messages, such as `model.chat_template`.
-        clock: the time that the template is told; now when None.
+        clock: the time that the template gets; now when None.
     """
 
     living: Final[set[int]] = set()
@@ -92,7 +92,7 @@ class TemplateProcess:
         self.exceeded = 0
         """How many renderings have exceeded a bound."""
         self.clock: datetime = clock or datetime.now()
-        """The time that the template is told."""
+        """The time that the template gets."""
         self._first = {
             "source": with_stopped_clock(source, self.clock), "variables": dict(tokenizer.special_tokens_map),
             "memory": bounds.memory, "seconds": bounds.seconds, "characters": bounds.characters,

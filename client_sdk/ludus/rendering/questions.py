@@ -170,10 +170,13 @@ class _Analysis:
     def simple(self) -> bool:
         """Return whether the keys of texts answer all questions."""
         known = -1
-        while known != (known := sum(map(len, (self._names, self._fields, self._objects, self._speaking)))):
+        while known != (known := self._followed()):
             for node in self._nodes:
                 self._follow(node)
         return all(map(self._allowed, self._nodes))
+
+    def _followed(self) -> int:
+        return len(self._names) + len(self._fields) + len(self._objects) + len(self._speaking)
 
     def _collect(self, node: nodes.Node, scope: str) -> None:
         """Collect the nodes that can be reached where contents are texts, which they always are here."""

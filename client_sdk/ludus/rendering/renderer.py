@@ -37,7 +37,7 @@ from ludus.protocol.episodes import ToolSpec
 from ludus.protocol.items import CallItem, Item, MalformedCall, OutputItem, text_message
 from ludus.rendering.encoding import text_encoder
 from ludus.rendering.errors import RenderingError, TemplateExceeded
-from ludus.rendering.round_trip import TurnStyle, message_ends, opening_of, prove
+from ludus.rendering.round_trip import TurnStyle, fold_systems, message_ends, opening_of, prove, systems_of
 from ludus.rendering.template import NO_TOOLS, PROBE, TELLS_TIME, ChatMessage, Rendered, Template
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class Renderer:
             proves.
         options: further arguments of the template, such as `enable_thinking`.
         process: renders a template from outside; None to render in this process.
-        clock: the time that the template is told whenever it asks, so that a prompt does not change during an episode;
+        clock: the time that the template gets whenever it asks, so that a prompt does not change during an episode;
             that of `process`, or now, when None.
 
     Raises:
@@ -129,7 +129,7 @@ class Renderer:
         if not isinstance(template, str):
             raise RenderingError(f"{self._name} has no chat template, or several: give one as chat_template")
         self.clock: datetime = process.clock if process is not None else clock or datetime.now()
-        """The time that the template is told."""
+        """The time that the template gets."""
         self.tells_time: bool = TELLS_TIME in template
         """Whether the template asks for the time."""
         apply = process.apply if process is not None else None
@@ -175,15 +175,21 @@ class Renderer:
         )
         """Token ids that end an assistant's turn; the first is the template's own."""
         self._plain = self._writes_plainly()
+        self._systems = systems_of(self._template)
 
-    def require_tools(self) -> None:
+    def require_tools(self, tools: Sequence[ToolSpec] | None = None) -> None:
         """Check that the model can call tools with this template.
 
+        Args:
+            tools: the tools; when None, tools in general.
+
         Raises:
-            RenderingError: the template leaves out tools or their results, or no form of calls is proved.
+            RenderingError: the template leaves out tools or their results, no form of calls is proved, or the form does
+                not allow the name of a tool.
         """
-        if self.style.problem is not None:
+        if tools is None and self.style.problem is not None:
             raise RenderingError(self.style.problem)
+        self._defined(tools or ())
 
     async def run(self, function: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
         """Call a function that renders, without stopping the event loop if the template is one from outside."""
@@ -242,7 +248,7 @@ class Renderer:
                 messages.append(turn)
                 new = 1
             else:
-                observed = self.messages(group)
+                observed = self.messages(group, start=not messages)
                 messages += observed
                 new += len(observed)
         return ids, mask
@@ -263,16 +269,22 @@ class Renderer:
         )
 
     def messages(
-        self, entries: Sequence[Item | ParsedTurn], called: Mapping[str, Called] | None = None
+        self,
+        entries: Sequence[Item | ParsedTurn],
+        called: Mapping[str, Called] | None = None,
+        *,
+        start: bool = True,
     ) -> list[ChatMessage]:
         """Return a conversation as messages for the template. A turn is one message.
 
         Where the template copies turns, a turn is in the policy's own words: the template would write its calls in its
         own words, and some templates accept only one at once, or none. Otherwise its parts are fields.
+        System messages that the template does not write become a part of others.
 
         Args:
             entries: the conversation, or a part of it.
             called: the calls in earlier parts, by their ids.
+            start: whether the entries are the beginning of the conversation.
         """
         messages: list[ChatMessage] = []
         names: dict[str, Called] = dict(called) if called else {}
@@ -290,7 +302,7 @@ class Renderer:
                     messages.append({key: self._escaped(value) for key, value in fields.items()})
                 elif isinstance(item, Message):
                     messages.append({"role": item.role, "content": self._escaped(text_of(item.content))})
-        return messages
+        return fold_systems(messages, self._systems, start=start)
 
     def _turn_message(self, turn: ParsedTurn) -> ChatMessage:
         """Return a turn as a message for the template."""
@@ -381,7 +393,9 @@ class Renderer:
             Call(function["name"], json.loads(given) if isinstance(given := function["arguments"], str) else given)
             for function in functions
         ]
-        thought, message, read = self._format.parse(self._opening + written, schemas_of(calls))
+        thought, message, read = self._format.parse(
+            self.style.with_known_marks(self._opening + written), schemas_of(calls)
+        )
         if self.style.thought_key is None:
             thought, message = "", self._format.read(self._opening + written)[0]
         given_thought = turn.get(self.style.thought_key, "") if self.style.thought_key else ""
@@ -496,11 +510,12 @@ class Renderer:
         return words is None or words.strip() == "answer"
 
     def _parsed(self, text: str, cut: bool, schemas: Schemas = NO_SCHEMAS) -> ParsedTurn:
+        turn = self.style.with_known_marks(self._opening + text)
         if self._format is None:
-            thought, spoken = split_thought(self._opening + text)
+            thought, spoken = split_thought(turn)
             message, calls = spoken.strip(), list[AnyCall]()
         else:
-            thought, message, calls = self._format.parse(self._opening + text, schemas)
+            thought, message, calls = self._format.parse(turn, schemas)
         if cut and calls and isinstance(last := calls[-1], MalformedCall):
             calls[-1] = replace(last, problem=f"{last.problem} (the turn was cut off for its length)")
         problems = [call.problem for call in calls if isinstance(call, MalformedCall)]

@@ -14,12 +14,20 @@ well-formed or not. Templates that divide a turn into channels (gpt-oss), or tha
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from ludus.forms.text import AnyCall
-from ludus.forms.tool_calls import TEXT_FORMATS, THOUGHT_MARKS, THOUGHT_OPEN, TextFormat, TextFormatName
+from ludus.forms.tool_calls import (
+    TEXT_FORMATS,
+    THOUGHT_CLOSE,
+    THOUGHT_MARKS,
+    THOUGHT_OPEN,
+    TextFormat,
+    TextFormatName,
+)
 from ludus.protocol.actions import Call
 from ludus.protocol.items import arguments_text
 from ludus.rendering.errors import RenderingError, TemplateExceeded
@@ -47,7 +55,11 @@ THOUGHT: Final = "probe thought"
 THOUGHT_KEYS: Final = ("reasoning_content", "thinking", "reasoning")
 """The fields in which templates look for a turn's thoughts."""
 _SCHEMAS: Final[Mapping[str, Mapping[str, Any]]] = {"probe_tool": TOOL["function"]["parameters"]}
+_MARK: Final = re.compile(r"<[^<>\s]{1,40}>|\[[^\[\]\s]{1,40}\]")
 _DEFAULT_ID: Final = "call00000"
+
+SystemMessages = Literal["any", "first", "none"]
+"""Which system messages of a conversation a template writes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +72,8 @@ class TurnStyle:
     """Whether the parts of a turn are given as fields; otherwise the turn is given in its own words."""
     thought_key: str | None = None
     """The field of the turn's thoughts; None if the template writes none."""
+    thought_marks: tuple[str, str] | None = None
+    """The template's own marks around thoughts, if they are not among those of `ludus.forms.tool_calls`."""
     json_arguments: bool = False
     """Whether the template wants a call's arguments as JSON text and not as an object."""
     ends: tuple[str, ...] = ()
@@ -73,6 +87,13 @@ class TurnStyle:
     def format(self) -> TextFormat | None:
         """The form of calls."""
         return TEXT_FORMATS[self.form] if self.form else None
+
+    def with_known_marks(self, text: str) -> str:
+        """Return the text of a turn whose thoughts are in marks that every reader of turns knows."""
+        if self.thought_marks is None:
+            return text
+        opening, closing = self.thought_marks
+        return text.replace(opening, THOUGHT_OPEN).replace(closing, THOUGHT_CLOSE)
 
     def turn(self, message: str, thought: str, calls: Sequence[AnyCall], ids: Sequence[str]) -> ChatMessage:
         """Return a turn whose parts are fields."""
@@ -117,7 +138,7 @@ def prove(
     trial = _Trial(template, tokens, prompt, opening)
     names = [wanted] if wanted else list(TEXT_FORMATS)
     style = next((style for form in names if (style := trial.written(form)) is not None), None)
-    if style is None and (wanted is not None or not trial.writes_calls):
+    if style is None and not trial.writes_calls:
         shown = [wanted] if wanted else _shown(prompt)
         style = next((style for form in shown if (style := trial.copied(form)) is not None), None)
     if style is not None:
@@ -161,12 +182,15 @@ class _Trial:
                 text = self._render([PROBE, tried.turn("", thought, [CALL], [call_id]), self._result(call_id)])
                 if text is None or (key and THOUGHT not in text):
                     continue
-                self.writes_calls |= CALL.tool in text[len(self.prompt) :]
+                self.writes_calls |= CALL.arguments["label"] in text[len(self.prompt) :]
                 self.wrote = self.wrote or text[len(self.prompt) :][:80]
-                if (
-                    not text.startswith(self.prompt)
-                    or (end := self._end(tried, text, thought, len(self.prompt))) is None
-                ):
+                if not text.startswith(self.prompt):
+                    continue
+                end = self._end(tried, text, thought, len(self.prompt))
+                if end is None and key and (marks := self._marks_around(text)) is not None:
+                    tried = replace(tried, thought_marks=marks)
+                    end = self._end(tried, text, thought, len(self.prompt))
+                if end is None:
                     continue
                 if RESULT not in text[end[0] :]:
                     self.drops_results = True
@@ -230,10 +254,17 @@ class _Trial:
         for at, token in _occurrences(text, self.tokens, start, last if last >= 0 else len(text)):
             if token in form.marks and token not in form.ends:
                 continue
-            read = form.parse((self.opening if thought else "") + text[start:at], _SCHEMAS)
+            turn = (self.opening if thought else "") + text[start:at]
+            read = form.parse(style.with_known_marks(turn), _SCHEMAS)
             if read == (thought, "", [CALL]):
                 return at, token
         return None
+
+    def _marks_around(self, text: str) -> tuple[str, str] | None:
+        """Return what the template writes before and after the thought of the probe, if these are marks."""
+        before, _, after = text[len(self.prompt) :].partition(THOUGHT)
+        opening, closing = _MARK.fullmatch(before.strip()), _MARK.match(after.lstrip())
+        return (opening[0], closing[0]) if opening and closing else None
 
     def _styles(self, form: TextFormatName) -> Iterator[TurnStyle]:
         yield TurnStyle(form)
@@ -258,6 +289,61 @@ class _Trial:
         return self._rendered[key]
 
 
+def systems_of(template: Template) -> SystemMessages:
+    """Return which system messages a template writes: `any`, only the `first` of a conversation, or `none`.
+
+    Raises:
+        TemplateExceeded: the template exceeded a bound.
+    """
+    first, second = ({"role": "system", "content": f"probe system {number}"} for number in (1, 2))
+    answer = {"role": "assistant", "content": "answer"}
+
+    def writes(messages: Sequence[ChatMessage]) -> bool:
+        try:
+            text = template.render(messages, NO_TOOLS)
+        except TemplateExceeded:
+            raise
+        except RenderingError:
+            return False
+        return all(message["content"] in text for message in messages if message["role"] == "system")
+
+    if writes([first, second, PROBE]) and writes([first, PROBE, answer, second, PROBE]):
+        return "any"
+    return "first" if writes([first, PROBE]) else "none"
+
+
+def fold_systems(messages: Sequence[ChatMessage], systems: SystemMessages, *, start: bool) -> list[ChatMessage]:
+    """Return messages in which those system messages that a template does not write are part of others.
+
+    Several at the start become one. All others become a part of the user's message before or after them.
+
+    Args:
+        messages: the messages.
+        systems: which ones the template writes.
+        start: whether they are the beginning of a conversation.
+    """
+    if systems == "any":
+        return list(messages)
+    folded: list[ChatMessage] = []
+    waiting: list[str] = []
+    for message in messages:
+        role, last = message["role"], folded[-1] if folded else None
+        if role != "system":
+            if waiting and role != "user":
+                folded.append({"role": "user", "content": "\n\n".join(waiting)})
+            elif waiting:
+                message = {**message, "content": "\n\n".join([*waiting, message["content"]])}
+            waiting = []
+            folded.append(message)
+        elif systems == "first" and start and last is None:
+            folded.append(message)
+        elif last is not None and (last["role"] == "user" or last["role"] == "system"):
+            folded[-1] = {**last, "content": f"{last['content']}\n\n{message['content']}"}
+        else:
+            waiting.append(message["content"])
+    return [*folded, {"role": "user", "content": "\n\n".join(waiting)}] if waiting else folded
+
+
 def opening_of(prompt: str) -> str:
     """Return the end of a prompt from a mark that begins a thought, if nothing follows the mark; otherwise ""."""
     bare = prompt.rstrip()
@@ -276,8 +362,6 @@ def message_ends(template: Template, tokens: Sequence[str]) -> tuple[str | None,
     except TemplateExceeded:
         raise
     except RenderingError:
-        if closing[0] is None:
-            raise
         following = closing
     return closing[0], following[0], closing[1] or following[1]
 

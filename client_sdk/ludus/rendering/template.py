@@ -66,7 +66,7 @@ class Template:
         options: further arguments of the template.
         name: the model's name, for messages.
         apply: renders in place of the tokenizer; see `ludus.rendering.bounded`.
-        clock: the time that the template is told.
+        clock: the time that the template gets.
     """
 
     def __init__(
@@ -250,15 +250,15 @@ class Template:
 
 
 def with_stopped_clock(source: str, clock: datetime) -> str:
-    """Return a template that is told the same time whenever it asks.
+    """Return a template that gets the same time whenever it asks.
 
     Tokenizers pass no functions to templates, so it is a macro, which replaces the directives of a format.
     """
     if TELLS_TIME not in source:
         return source
-    told = "".join(f".replace({directive!r}, {clock.strftime(directive)!r})" for directive in _DIRECTIVES)
+    replacing = "".join(f".replace({directive!r}, {clock.strftime(directive)!r})" for directive in _DIRECTIVES)
     # The line break after the block is not part of the text, and keeps a source at the beginning of a line.
-    return f"{{%- macro {TELLS_TIME}(form) -%}}{{{{- (form | string){told} -}}}}{{%- endmacro %}}\n{source}"
+    return f"{{%- macro {TELLS_TIME}(form) -%}}{{{{- (form | string){replacing} -}}}}{{%- endmacro %}}\n{source}"
 
 
 def _key(messages: Sequence[ChatMessage]) -> Any:

@@ -119,7 +119,9 @@ def test_an_export_replaces_the_last_one_as_a_whole(tiny: Path, tmp_path: Path) 
     folder = tmp_path / "final"
     folder.mkdir()
     (folder / "leftover.txt").write_text("of the last run")
-    export(model, tokenizer, folder, model.state_dict())
+    export(model, tokenizer, folder, model.state_dict(), stop=(3, 1))
+    settings = json.loads((folder / "generation_config.json").read_text("utf-8"))
+    assert settings["eos_token_id"] == [3, 1], "engines stop where the trainer stopped"
     assert not (folder / "leftover.txt").exists()
     assert [path.name for path in tmp_path.iterdir()] == ["final"]
     load_model(config(folder))

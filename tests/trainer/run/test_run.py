@@ -10,7 +10,10 @@ import torch
 from toys import Even, Serve, groups_of, metrics_of, run, run_config
 
 from ludus.protocol import Reward
+from ludus.rendering import Renderer
+from ludus.trainer.core.checkpoints import Checkpoints
 from ludus.trainer.core.errors import CanaryError, ConfigError, LearningError, ModelError, RolloutError
+from ludus.trainer.core.tiny import TEMPLATE
 from ludus.trainer.learning.learner import Learner
 
 pytestmark = pytest.mark.timeout(180)
@@ -40,7 +43,8 @@ async def test_a_run_learns_evaluates_saves_and_exports(serve: Serve, tiny: Path
     assert (out / "report.html").exists()
     assert sorted(path.name for path in (out / "checkpoints").iterdir()) == ["step-00000002", "step-00000004"]
     trained, first = (AutoModelForCausalLM.from_pretrained(path) for path in (out / "model", tiny))
-    assert AutoTokenizer.from_pretrained(out / "model").chat_template
+    tokenizer = AutoTokenizer.from_pretrained(out / "model")
+    assert trained.generation_config.eos_token_id == list(Renderer(tokenizer).stop)
     assert (trained.lm_head.weight - first.lm_head.weight).abs().max() > 1e-4
 
 
@@ -67,6 +71,24 @@ async def test_a_resumed_run_goes_on_as_if_it_had_not_stopped(serve: Serve, tiny
         assert {name: one[name] for name in names} == pytest.approx(
             {name: other[name] for name in names}, rel=1e-5, abs=1e-7
         )
+
+
+async def test_a_resumed_run_writes_the_date_of_its_beginning(serve: Serve, tiny: Path, tmp_path: Path) -> None:
+    server = await serve(Even)
+    template = tmp_path / "dated.jinja"
+    template.write_text(f"{{{{ strftime_now('%d %b %Y') }}}}\n{TEMPLATE}", "utf-8")
+    out = tmp_path / "run"
+    checkpoints = Checkpoints(out / "checkpoints", 9)
+    clocks: list[str] = []
+    for steps in (1, 2):
+        model = {"chat_template": str(template)}
+        await run(run_config(out, tiny, server.url, steps=steps, model=model, checkpoints={"every": 1}))
+        path = checkpoints.latest()
+        assert path is not None
+        clocks.append(checkpoints.state(path)["clock"])
+    assert clocks[0] == clocks[1]
+    notes = (out / "metrics.jsonl").read_text("utf-8")
+    assert f"the same time in the whole run: {clocks[0][:10]}" in notes
 
 
 async def test_a_finished_run_started_again_does_nothing_new(serve: Serve, tiny: Path, tmp_path: Path) -> None:

@@ -9,6 +9,8 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any
 
 import torch
 from transformers.utils.logging import disable_progress_bar
@@ -28,7 +30,7 @@ from ludus.trainer.engines.frozen import frozen_engines
 from ludus.trainer.evaluation import evaluate
 from ludus.trainer.learning.batch import make_batch
 from ludus.trainer.learning.idle import IdleSteps
-from ludus.trainer.learning.model import load_model, model_folder
+from ludus.trainer.learning.model import load_model, load_tokenizer, model_folder
 from ludus.trainer.learning.parallel import Parallel
 from ludus.trainer.logs import RunLog
 from ludus.trainer.outcome import Progress, recorded
@@ -234,9 +236,11 @@ class Run:
         if self.frozen is None or self.source.opponents is None:
             return
         if (name := self.source.opponents.due(self.step)) is not None:
-            adapter = self.config.engine.kind == "vllm"
             folder = self.frozen.folder / name
-            await self.workers.command(Worker.save_adapter if adapter else Worker.export, folder)
+            if self.config.engine.kind == "vllm":
+                await self.workers.command(Worker.save_adapter, folder)
+            else:
+                await self.workers.command(Worker.export, folder, self.renderer.stop)
             self.source.opponents.add(name)
 
     def evaluation_due(self) -> bool:
@@ -264,7 +268,13 @@ class Run:
         if self.saved != self.batches:
             collected = self.collector.state(self.step)
             canary = [self.config.engine.kind, self.config.model.dtype, self.canary.measured]
-            state = {"step": self.step, "collector": collected, "warm_up": asdict(self.warm_up), "canary": canary}
+            state: dict[str, Any] = {
+                "step": self.step,
+                "collector": collected,
+                "warm_up": asdict(self.warm_up),
+                "canary": canary,
+                "clock": self.renderer.clock.isoformat(),
+            }
             warming = self.warm_up.unfinished(self.config)
             await self.workers.command(Worker.save, self.warm_up.steps if warming else self.step, state, warming)
             self.saved = self.batches
@@ -308,7 +318,7 @@ class Run:
         await self.evaluate()
         if self.config.checkpoints.export:
             folder = self.config.output / "model"
-            await self.workers.command(Worker.export, folder)
+            await self.workers.command(Worker.export, folder, self.renderer.stop)
             self.log.note(f"the trained policy is in {folder}")
         if (remark := self.idle.summary()) is not None:
             self.log.note(remark)
@@ -340,14 +350,22 @@ async def _open(
     config: TrainConfig, parallel: Parallel, stack: AsyncExitStack, stop: StopRequest, remarks: Sequence[str]
 ) -> Run:
     source = await stack.enter_async_context(open_source(config))
+    tokenizer = await asyncio.to_thread(load_tokenizer, config.model)
+    renderer = Renderer(tokenizer, tool_calls=config.rollouts.tool_calls)
+    for environment in source.environments:  # before the model is loaded, which may take minutes
+        renderer.require_tools(environment.tools)
     worker = await asyncio.to_thread(Worker, config, parallel)
     workers = WorkerGroup(worker)
     stack.push_async_callback(workers.shutdown)
-    renderer = Renderer(worker.tokenizer, tool_calls=config.rollouts.tool_calls)
     resumed = await workers.command(Worker.resume)
     step = 0 if resumed is None else int(resumed["step"])
+    if resumed is not None and renderer.tells_time:
+        clock = datetime.fromisoformat(resumed["clock"])
+        renderer = Renderer(tokenizer, tool_calls=config.rollouts.tool_calls, clock=clock)
     log = RunLog(config, worker.tokenizer, resumed=None if resumed is None else step)
     stack.callback(log.close)
+    if renderer.tells_time:
+        log.note(f"the chat template gets the same time in the whole run: {renderer.clock:%Y-%m-%d %H:%M}")
     engine = await open_engine(config, parallel.device)
     stack.push_async_callback(engine.aclose)
     harness = await stack.enter_async_context(open_harness(config.rollouts, engine, renderer))

@@ -122,9 +122,9 @@ class Worker:
         torch.set_rng_state(tensors["random"])
         return state
 
-    def export(self, folder: Path) -> None:
-        """Write the policy in Hugging Face format."""
-        self.learner.export(self.tokenizer, folder)
+    def export(self, folder: Path, stop: Sequence[int]) -> None:
+        """Write the policy in Hugging Face format; it stops where it stopped in training, at the tokens of `stop`."""
+        self.learner.export(self.tokenizer, folder, stop)
 
     def _tensors(self) -> dict[str, Any]:
         tensors: dict[str, Any] = {"learner": self.learner.state(), "random": torch.get_rng_state()}

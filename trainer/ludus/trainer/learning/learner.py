@@ -344,15 +344,16 @@ class Learner:
         if self.parallel.first:
             save_adapter(self.model, tensors, folder)
 
-    def export(self, tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
-        """Write the policy in Hugging Face format, in the configured dtype. Collective; only the first rank writes."""
+    def export(self, tokenizer: PreTrainedTokenizerBase, folder: Path, stop: Sequence[int] = ()) -> None:
+        """Write the policy in Hugging Face format, in the configured dtype. Collective; only the first rank writes.
+        See `ludus.trainer.learning.model.export` for `stop`."""
         tensors: dict[str, Tensor] = {}
         # Every rank iterates to the end, because each tensor is gathered collectively; only the first keeps it.
         for name, tensor in self.weights(self.dtype):
             if self.parallel.first:
                 tensors[name] = tensor.cpu()
         if self.parallel.first:
-            export(self.model, tokenizer, folder, tensors)
+            export(self.model, tokenizer, folder, tensors, stop)
 
     def state(self) -> dict[str, Any]:
         """Return the state for torch.distributed.checkpoint: trained parameters, optimizer and schedule. The learner

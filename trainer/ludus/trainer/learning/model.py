@@ -6,7 +6,7 @@ import ctypes
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -176,7 +176,11 @@ def load_tokenizer(config: ModelConfig) -> PreTrainedTokenizerBase:
 
 
 def export(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path, tensors: Mapping[str, torch.Tensor]
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    folder: Path,
+    tensors: Mapping[str, torch.Tensor],
+    stop: Sequence[int] = (),
 ) -> None:
     """Write a model and its tokenizer in Hugging Face format. Replace `folder` only after everything is written.
 
@@ -188,6 +192,7 @@ def export(
         tokenizer: written to the same folder, with the template in use.
         folder: replaced if it exists.
         tensors: the weights from `Learner.weights` (gathered, adapters merged).
+        stop: the ids that end a turn, for engines that read `generation_config.json`; the model's own if empty.
 
     Raises:
         ModelError: the disk is full, or the folder cannot be written.
@@ -203,6 +208,8 @@ def export(
         settings["dtype"] = str(next(iter(tensors.values())).dtype).removeprefix("torch.")
         (fresh / "config.json").write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
         tokenizer.save_pretrained(fresh)
+        if stop:
+            _write_stop(fresh / "generation_config.json", stop)
         if not folder.exists():
             fresh.rename(folder)
         elif _exchange(fresh, folder):
@@ -213,6 +220,12 @@ def export(
         shutil.rmtree(old, ignore_errors=True)
     except OSError as error:
         raise ModelError(f"the model cannot be written to {folder}: {error}") from error
+
+
+def _write_stop(file: Path, stop: Sequence[int]) -> None:
+    settings: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    settings["eos_token_id"] = list(stop)
+    file.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
 
 
 def _exchange(first_path: Path, second_path: Path) -> bool:

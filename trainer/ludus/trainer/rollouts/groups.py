@@ -14,7 +14,7 @@ from ludus.client.seeds import derive_seed
 from ludus.common.backoff import Backoff
 from ludus.protocol import errors as e
 from ludus.protocol.difficulty import DifficultyFile
-from ludus.protocol.episodes import EnvironmentInfo, TaskRow, WorldChoice
+from ludus.protocol.episodes import EnvironmentInfo, TaskRow, ToolSpec, WorldChoice
 from ludus.trainer.core.config import EnvironmentConfig
 from ludus.trainer.core.errors import RolloutError
 from ludus.trainer.core.opponents import MatchPlan
@@ -44,6 +44,8 @@ class ConnectedEnvironment:
     """How many tasks a sample plays one after the other in its world; 1 plays tasks alone."""
     keeper: WorldKeeper | None = None
     """The record of the run's worlds, if it plays chains here."""
+    tools: tuple[ToolSpec, ...] = ()
+    """The tools of the episode that checked the environment; none if it plays matches alone."""
 
     @property
     def where(self) -> str:

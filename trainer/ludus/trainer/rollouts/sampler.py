@@ -22,7 +22,7 @@ from ludus.client.summary import SUCCESS_TOLERANCE
 from ludus.evaluation.calibration.difficulty import read_difficulty
 from ludus.protocol import errors as e
 from ludus.protocol.difficulty import DifficultyFile
-from ludus.protocol.episodes import EnvironmentInfo, Outcome, TaskRow
+from ludus.protocol.episodes import EnvironmentInfo, Outcome, TaskRow, ToolSpec
 from ludus.trainer.core.config import EnvironmentConfig, TrainConfig
 from ludus.trainer.core.errors import ConfigError, RolloutError
 from ludus.trainer.core.opponents import MatchPlan, Opponents, check_seats, outcome_of
@@ -310,7 +310,8 @@ async def open_source(config: TrainConfig, *, outage_seconds: float = OUTAGE_SEC
                     "`episode` or `step`, or declare `forkable = True` in the environment if its steps can be repeated"
                 )
             matches = config.self_play is not None and bool(info.seats)
-            await _check(environment, config.evaluation.split, matches=matches)
+            tools = await _check(environment, config.evaluation.split, matches=matches)
+            environment = replace(environment, tools=tools)
             if matches:
                 await _check_matches(environment, config)
             if config.chains is not None and info.worlds is not None and info.worlds.chain > 1:
@@ -374,8 +375,9 @@ def _variable(name: str, purpose: str) -> str:
         raise ConfigError(f"{purpose} is to be read from the environment variable {name}, which is not set") from None
 
 
-async def _check(environment: ConnectedEnvironment, held_out: str, *, matches: bool) -> None:
+async def _check(environment: ConnectedEnvironment, held_out: str, *, matches: bool) -> tuple[ToolSpec, ...]:
     """Check the environment for errors that would otherwise fail every episode; `matches` if none is played alone.
+    Return its tools.
 
     Raises:
         ConfigError: the environment cannot be learned from.
@@ -390,17 +392,18 @@ async def _check(environment: ConnectedEnvironment, held_out: str, *, matches: b
         if environment.entry.curriculum is not None:
             await remote.report_outcomes(splits[0], ())
         if matches:
-            return
+            return ()
         async with remote.episode(split=splits[0], secrets=environment.secrets) as episode:
             await episode.rewards()
             if not episode.tools and not episode.gradable:
                 raise ConfigError(f"{label} has no tools and grades no answers, so nothing can be earned there")
+            return tuple(episode.tools)
     except e.RequestError as error:
         raise ConfigError(f"{label} cannot be learned from: {error.message}") from error
     except e.TransportError as error:
         raise ConfigError(f"{label} does not answer: {error.message}") from error
     except e.LudusError:
-        return  # this one episode failed; the run will show whether all of them do
+        return ()  # this one episode failed; the run will show whether all of them do
 
 
 async def _check_matches(environment: ConnectedEnvironment, config: TrainConfig) -> None:
