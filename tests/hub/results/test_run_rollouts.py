@@ -123,8 +123,8 @@ async def test_trajectories_of_removed_runs_private_packages_and_deleted_account
         assert links(await shown(stranger, f"/runs/{key}"), key) == []
     kept = list((hub.data / INDEXES).iterdir())
     assert len(kept) == 1
-    state = hub.app.state
-    PersonalResults(state.hub.database, state.hub.blobs, state.run_rollouts).delete("bob")
+    parts = parts_of(hub.app)
+    PersonalResults(parts.hub.database, parts.hub.blobs, parts.results.rollouts).delete("bob")
     assert list((hub.data / INDEXES).iterdir()) == []
 
 
