@@ -12,7 +12,7 @@ from ludus.integrations import siblings
 from ludus.integrations.siblings import Siblings
 from ludus.protocol.errors import EpisodeFailed
 
-DOCS: Final = Path(__file__).resolve().parents[2] / "docs" / "integrations"
+PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "integrations.md"
 
 
 def ended(value: float | None) -> EpisodeOutcome:
@@ -47,5 +47,4 @@ async def test_a_run_stops_after_many_unscored_episodes_in_a_row(monkeypatch: py
 
 
 def test_the_documented_limit_is_the_real_one() -> None:
-    for page in ("verl", "skyrl", "openrlhf", "nemo_gym"):
-        assert f"after {siblings.LIMIT} unscored episodes in a row" in (DOCS / f"{page}.md").read_text(encoding="utf-8")
+    assert f"after {siblings.LIMIT} unscored episodes in a row" in PAGE.read_text(encoding="utf-8")

@@ -104,11 +104,11 @@ def create_hub(
     )
     for module in (packages, accounts, device_sign_ins, organizations, blocking, simple, upload):
         app.include_router(module.router(hub))
-    _add_operation(app, hub)
     _add_errors(app, hub)
     # Routes of discovery lie below `/e/`, which endpoints match whole, and pages of the site match nearly every path.
     mount_discovery(app, hub)
     endpoints = mount_endpoints(app, hub)
+    _add_operation(app, HubMetrics(hub, endpoints.pool), hub)
     results = mount_results(app, hub, play_address)
     mount_site(app, hub, results, play_address)
     app.state.parts = HubParts(hub, endpoints, results)
@@ -129,9 +129,7 @@ def _lifespan(hub: Hub) -> Callable[[FastAPI], AbstractAsyncContextManager[None]
     return running
 
 
-def _add_operation(app: FastAPI, hub: Hub) -> None:
-    collected = HubMetrics(hub, app)
-
+def _add_operation(app: FastAPI, collected: HubMetrics, hub: Hub) -> None:
     @app.get("/health", tags=["Operation"], summary="Whether the hub and its database answer")
     def health() -> Health:
         hub.check()

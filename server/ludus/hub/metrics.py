@@ -28,6 +28,7 @@ from ludus.hub.access.visibility import PUBLIC
 from ludus.hub.core.peers import PREFIX
 from ludus.hub.core.request_times import REQUEST_SECONDS, Times
 from ludus.hub.database.tables import Package, Version
+from ludus.hub.endpoints.pool import Endpoints
 from ludus.hub.parts.hub import Hub
 from ludus.telemetry.tracing import TRACE_FIELDS, Tracing, from_environment
 
@@ -110,12 +111,12 @@ class HubMetrics(Collector):
 
     Args:
         hub: the hub.
-        app: its application, whose state has the endpoints.
+        endpoints: its endpoints.
     """
 
-    def __init__(self, hub: Hub, app: Starlette) -> None:
+    def __init__(self, hub: Hub, endpoints: Endpoints) -> None:
         self._hub = hub
-        self._app = app
+        self._endpoints = endpoints
         self._stored: tuple[datetime | None, tuple[int, int, int]] | None = None
         """What the registry holds, and its last change when that was counted."""
         self._registry = CollectorRegistry(auto_describe=False)
@@ -146,19 +147,14 @@ class HubMetrics(Collector):
             buckets = list(zip(_LABELS, accumulate(times.buckets), strict=True))
             requests.add_metric([route, status], buckets, times.seconds)
         yield requests
-        endpoints = getattr(self._app.state, "endpoints", None)
-        if endpoints is not None:
-            states = Counter(server.state for server in endpoints.servers())
-            family = GaugeMetricFamily(
-                "ludus_hub_endpoints", "Versions that were asked for, by state.", labels=["state"]
-            )
-            for state in ENDPOINT_STATES:
-                family.add_metric([state], states[state])
-            yield family
-            load = sum(server.load for server in endpoints.servers())
-            yield GaugeMetricFamily(
-                "ludus_hub_episodes_running", "Episodes of all endpoints that have not ended.", load
-            )
+        servers = list(self._endpoints.servers())
+        states = Counter(server.state for server in servers)
+        family = GaugeMetricFamily("ludus_hub_endpoints", "Versions that were asked for, by state.", labels=["state"])
+        for state in ENDPOINT_STATES:
+            family.add_metric([state], states[state])
+        yield family
+        load = sum(server.load for server in servers)
+        yield GaugeMetricFamily("ludus_hub_episodes_running", "Episodes of all endpoints that have not ended.", load)
 
     def _held(self) -> tuple[int, int, int]:
         """Return the numbers of public packages and versions, and the bytes of wheels; counted after each change."""
