@@ -224,6 +224,10 @@ def _own_copy(model: PreTrainedModel, dtype: torch.dtype) -> PreTrainedModel:
             copy.deepcopy(model.config), dtype=dtype, attn_implementation=NAME
         )
     own.tie_weights()  # `no_init_weights` leaves tied weights apart
+    for name, buffer in model.named_buffers():
+        # A router's bias that is rounded chooses other experts than the learner's, which is never rounded.
+        if buffer.dtype != (target := own.get_buffer(name)).dtype:
+            target.data = target.to(buffer.dtype)
     own.load_state_dict(model.state_dict())
     return own.eval().requires_grad_(False)
 

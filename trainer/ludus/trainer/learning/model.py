@@ -6,7 +6,7 @@ import ctypes
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -181,8 +181,10 @@ def export(
     folder: Path,
     tensors: Mapping[str, torch.Tensor],
     stop: Sequence[int] = (),
+    check: Callable[[Path], None] | None = None,
 ) -> None:
-    """Write a model and its tokenizer in Hugging Face format. Replace `folder` only after everything is written.
+    """Write a model and its tokenizer in Hugging Face format. Replace `folder` only after everything is written and
+    checked.
 
     If the process is killed at any moment, a complete model is at `folder`, the old one or the new one. On file systems
     that cannot exchange two folders, it may be at `<folder>.old` instead, and the next export puts it back first.
@@ -193,6 +195,7 @@ def export(
         folder: replaced if it exists.
         tensors: the weights from `Learner.weights` (gathered, adapters merged).
         stop: the ids that end a turn, for engines that read `generation_config.json`; the model's own if empty.
+        check: called with `<folder>.new` before it replaces `folder`; what it raises leaves both as they are.
 
     Raises:
         ModelError: the disk is full, or the folder cannot be written.
@@ -210,6 +213,8 @@ def export(
         tokenizer.save_pretrained(fresh)
         if stop:
             _write_stop(fresh / "generation_config.json", stop)
+        if check is not None:
+            check(fresh)
         if not folder.exists():
             fresh.rename(folder)
         elif _exchange(fresh, folder):
