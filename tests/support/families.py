@@ -89,11 +89,13 @@ PLAIN: dict[str, dict[str, Any]] = {
     "starcoder2": {},
 }
 """Families without such tensors."""
+REFUSED: dict[str, dict[str, Any]] = {"gpt_oss": EXPERTS, "nemotron": {}, "stablelm": {}}
+"""Families that the learner cannot pack."""
 
 
 def make_family(family: str, folder: Path) -> Path:
     """Write a random model of a family with a tokenizer to `folder`, and return it. None of its tensors is constant."""
-    config = type(AutoConfig.for_model(family))(**{**SIZES, **(BUFFERED | PLAIN)[family]})
+    config = type(AutoConfig.for_model(family))(**{**SIZES, **(BUFFERED | PLAIN | REFUSED)[family]})
     torch.manual_seed(0)
     model: PreTrainedModel = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     with torch.no_grad():

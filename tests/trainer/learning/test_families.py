@@ -153,3 +153,18 @@ def test_an_export_that_is_another_model_is_an_error_and_replaces_nothing(
     monkeypatch.undo()
     learner.export(tokenizer, out)
     assert not (tmp_path / "out.new").exists()
+
+
+@pytest.mark.parametrize("family", ["nemotron", "stablelm"])
+def test_a_family_whose_layers_lose_the_layout_is_refused_when_it_is_loaded(family: str, tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="Attention does not get the layout of packed samples"):
+        load_model(configure(make_family(family, tmp_path)).model)
+
+
+def test_attention_sinks_are_refused_before_the_weights_are_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = make_family("gpt_oss", tmp_path)
+    monkeypatch.delattr(AutoModelForCausalLM, "from_pretrained")
+    with pytest.raises(ModelError, match="a gpt_oss model has attention sinks"):
+        load_model(configure(folder).model)

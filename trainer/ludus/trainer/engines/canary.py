@@ -1,7 +1,8 @@
 """The canary: a check after every weight update that engine and learner give the same tokens the same probabilities.
 
 Weights that did not arrive (a tied head left stale, an adapter not reloaded, a cache kept) cause no other symptom: the
-run continues and learns from wrong ratios.
+run continues and learns from wrong ratios. The learner computes the text after another sample of the same row, as in
+training, so that a model that mixes packed samples differs from the engine too.
 
 Even with equal weights, engine and learner differ by an amount that depends on model, kernels and dtype. So the first
 check of a run, where both hold the same loaded weights, has a generous limit, and later checks may differ by a multiple

@@ -312,10 +312,19 @@ class Learner:
         return [by_sample.get(i, torch.empty(0)) for i in range(len(samples))]
 
     def sequence_logprobs(self, ids: Sequence[int]) -> list[float]:
-        """Return the log-probability of each of `ids[1:]` given the ids before it."""
-        n = len(ids)
-        sample = Sample(tuple(ids), (False,) + (True,) * (n - 1), (0.0,) * n, (0,) * n, (0,) * n)
-        values: list[float] = self.logprobs([sample])[0].tolist()
+        """Return the log-probability of each of `ids[1:]` given the ids before it.
+
+        They are computed in a row after another sample, as in training, so that the canary sees a model that mixes the
+        samples of a row.
+        """
+        n, ranks = len(ids), self.parallel.world
+
+        def sample(ids: Sequence[int]) -> Sample:
+            return Sample(tuple(ids), (False,) + (True,) * (n - 1), (0.0,) * n, (0,) * n, (0,) * n)
+
+        # As many of each as there are ranks, of equal length: so each rank's row has one of both, in this order.
+        samples = [sample(ids[::-1])] * ranks + [sample(ids)] * ranks
+        values: list[float] = self.logprobs(samples)[ranks].tolist()
         return values
 
     def weights(self, dtype: torch.dtype, *, as_checkpoint: bool = False) -> Iterator[tuple[str, Tensor]]:
@@ -366,15 +375,19 @@ class Learner:
             if self.parallel.first:
                 tensors[name] = tensor.cpu()
 
+        def again() -> Iterator[tuple[str, Tensor]]:
+            self.parallel.broadcast(None)  # writing may take longer than a rank waits in a gather
+            yield from self.weights(self.dtype)
+
         def compare(written: Path) -> None:
             tensors.clear()  # makes room for the model that is loaded
             limit = max(LIMITS[self.config.model.dtype][0], self.config.engine.canary.tolerance or 0.0)
-            require_equal(written, self.weights(self.dtype), ids, expected, limit)
+            require_equal(written, again(), ids, expected, limit)
 
         if self.parallel.first:
             export(self.model, tokenizer, folder, tensors, stop, check=compare)
         else:
-            deque(self.weights(self.dtype), 0)  # the gathers of `compare`
+            deque(again(), 0)
 
     def state(self) -> dict[str, Any]:
         """Return the state for torch.distributed.checkpoint: trained parameters, optimizer and schedule. The learner

@@ -14,11 +14,11 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 from torch import nn
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from ludus.trainer.core.config import LoraConfig, ModelConfig
 from ludus.trainer.core.errors import ModelError
-from ludus.trainer.learning.attention import NAME, require_packable
+from ludus.trainer.learning.attention import NAME, require_packable, require_separate
 
 HUB_SECONDS = 10.0
 """The maximum time for the Hugging Face hub to answer whether it has a model."""
@@ -73,13 +73,17 @@ def load_model(config: ModelConfig, device: torch.device | str = "cpu") -> PreTr
     that adapted layers are at `….base_layer`. The learner compiles the model.
 
     Raises:
-        ModelError: the path is wrong, weights are missing or broken, or the model's logits are not hidden × head.
+        ModelError: the path is wrong, weights are missing or broken, the model's logits are not hidden × head, or it
+            mixes packed samples.
     """
     folder = model_folder(config.path)
     try:
+        require_packable(AutoConfig.from_pretrained(folder))
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             folder, dtype=torch.float32, attn_implementation=NAME, output_loading_info=True
         )
+    except ModelError:
+        raise
     except Exception as error:  # a broken file can raise any of a dozen types
         raise ModelError(f"model.path = {config.path!r}: {folder} cannot be loaded: {error}") from error
     model: PreTrainedModel = loaded[0]
@@ -93,11 +97,12 @@ def load_model(config: ModelConfig, device: torch.device | str = "cpu") -> PreTr
     changed = [name for name in _LOGIT_CHANGES if getattr(model.config, name, None) not in (None, 1, 1.0)]
     if changed:
         raise ModelError(f"model.path = {config.path!r}: logits changed by {changed[0]} are not supported")
-    require_packable(model.config)
+    nn.Module.to(model, device).eval()
+    require_separate(model)
     if config.lora is not None:
         _add_adapters(model, config.lora)
-    nn.Module.to(model, device)
-    return model.eval()
+        nn.Module.to(model, device).eval()
+    return model
 
 
 def _add_adapters(model: PreTrainedModel, config: LoraConfig) -> None:
