@@ -309,7 +309,8 @@ def test_merged_adapters_and_the_adapter_itself_give_the_learner_s_probabilities
     merged = make_learner(configure(tmp_path / "merged"))
     learner.save_adapter(tmp_path / "adapter")
     adapted = PeftModel.from_pretrained(load_model(configure(tiny).model), tmp_path / "adapter")
-    adapted.get_base_model().set_attn_implementation("sdpa")
+    base: Any = adapted.get_base_model()
+    base.set_attn_implementation("sdpa")
     with torch.no_grad():
         row = torch.tensor([SAMPLES[0].ids])
         by_adapter = adapted(input_ids=row).logits[0, :-1].log_softmax(-1).gather(1, row[0, 1:, None])[:, 0]
