@@ -247,7 +247,7 @@ def test_a_model_that_mixes_samples_outside_of_attention_is_refused() -> None:
     require_separate(model)
     layer: Any = model.get_decoder().layers[1].mlp
     layer.register_forward_hook(lambda _, args, states: states + args[0].cumsum(1))
-    with pytest.raises(ModelError, match=r"mixes packed samples: the states of one change by \d"):
+    with pytest.raises(ModelError, match=r"mixes packed samples: the state of a sample's first token changes by \d"):
         require_separate(model)
 
 

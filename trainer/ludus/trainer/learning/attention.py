@@ -32,7 +32,7 @@ NAME: Final = "ludus_varlen"
 PROBE: Final = 16
 """The length of the samples with which `require_separate` tries a model."""
 ROUNDING: Final = 1e-2
-"""The greatest relative change of a sample's states that can be rounding in float32."""
+"""The greatest relative change of a token's state that can be rounding in float32."""
 BLOCK: Final = 128
 """The number of tokens along one side of flex attention's blocks."""
 LIKE: Final = 0.8
@@ -88,15 +88,17 @@ def require_separate(model: PreTrainedModel) -> None:
         decoder: Any = model.get_decoder()
         states: Tensor = decoder(
             input_ids=ids[None, part], position_ids=positions[None, part], layout=layout, use_cache=False
-        ).last_hidden_state[0, -PROBE:]
+        ).last_hidden_state[0, -PROBE]
         return states.double()
 
+    # Only the first token, which should see itself alone and so changes most. Among all tokens of a mixture of experts,
+    # rounding may change a choice of experts.
     alone, packed = hidden(slice(PROBE, None), (PROBE,)), hidden(slice(None), (PROBE, PROBE))
     change = float((packed - alone).norm() / alone.norm())
     if not change <= ROUNDING:
         raise ModelError(
-            f"a {model.config.model_type} model mixes packed samples: the states of one change by {change:.2g} of "
-            "their size when another precedes it in the row. It is not supported"
+            f"a {model.config.model_type} model mixes packed samples: the state of a sample's first token changes by "
+            f"{change:.2g} of its size when another sample precedes it in the row. It is not supported"
         )
 
 
