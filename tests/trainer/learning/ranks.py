@@ -1,7 +1,7 @@
 """A program for torchrun: learns what each scenario of a folder says on its ranks, and writes down the outcome.
 
 A scenario is a pickle of (config, batches); one whose name begins with `kept` keeps the policy after the first batch as
-the reference. NAME.out holds what every rank saw, NAME.safetensors the last weights.
+the reference. NAME.out holds what every rank saw, NAME.safetensors the last weights, NAME.model the export of some.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from safetensors.torch import save_file
 from ludus.trainer.core.errors import LearningError
 from ludus.trainer.learning.learner import Learner
 from ludus.trainer.learning.losses import policy_objective
-from ludus.trainer.learning.model import load_model
+from ludus.trainer.learning.model import load_model, load_tokenizer
 from ludus.trainer.learning.parallel import Parallel
 
 
@@ -42,6 +42,8 @@ def learn(scenario: Path, out: Path) -> None:
     seen["logprobs"] = [values.tolist() for values in learner.logprobs(samples)]
     if config.loss.kl != "none":
         seen["reference"] = [values.tolist() for values in learner.logprobs(samples, reference=True)]
+    if scenario.stem in ("fsdp", "bfloat16"):
+        learner.export(load_tokenizer(config.model), out.with_suffix(".model"))
     weights = {name: tensor.clone() for name, tensor in learner.weights(torch.float32)}
     seen["names"] = list(weights)
     if config.model.lora is not None:

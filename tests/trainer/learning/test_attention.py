@@ -11,12 +11,19 @@ from torch.nn import functional
 from torch.nn.attention import varlen
 from torch.nn.attention.flex_attention import create_block_mask
 from torch.utils.checkpoint import checkpoint
-from transformers import AutoModelForCausalLM, PretrainedConfig, PreTrainedModel, Qwen3Config, Qwen3NextConfig
+from transformers import (
+    AutoModelForCausalLM,
+    GptOssConfig,
+    MistralConfig,
+    PreTrainedModel,
+    Qwen3Config,
+    Qwen3NextConfig,
+)
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from ludus.trainer.core.errors import ModelError
 from ludus.trainer.learning import attention
-from ludus.trainer.learning.attention import NAME, Kind, Layout, attend, choose, require_packable
+from ludus.trainer.learning.attention import NAME, Kind, Layout, attend, choose, require_packable, require_separate
 from ludus.trainer.learning.parallel import decoder_layers
 
 LENGTHS = (5, 130, 1, 300, 77)
@@ -208,13 +215,11 @@ def listed(counts: Tensor | None, indices: Tensor | None) -> list[list[int]]:
     return [sorted(row[:count]) for count, row in zip(counts[0, 0].tolist(), indices[0, 0].tolist(), strict=True)]
 
 
-def test_without_a_layout_the_row_is_one_sample() -> None:
+def test_attention_without_a_layout_is_an_error() -> None:
     model = make()
-    with torch.no_grad():
-        expected = alone(model)[sum(LENGTHS[:3]) : sum(LENGTHS[:4])]
-        model.set_attn_implementation(NAME)
-        found = model.get_decoder()(input_ids=IDS[3][None]).last_hidden_state[0]
-    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+    model.set_attn_implementation(NAME)
+    with pytest.raises(ModelError, match="Attention does not get the layout of packed samples"):
+        model.get_decoder()(input_ids=IDS[3][None])
 
 
 def test_a_cpu_takes_sdpa_and_refuses_what_cannot_train_there() -> None:
@@ -229,9 +234,21 @@ def test_a_cpu_takes_sdpa_and_refuses_what_cannot_train_there() -> None:
 
 def test_models_whose_samples_would_leak_into_each_other_are_refused() -> None:
     require_packable(Qwen3Config())
-    require_packable(PretrainedConfig())
+    require_packable(MistralConfig())
     with pytest.raises(ModelError, match="linear_attention"):
         require_packable(Qwen3NextConfig())
+    with pytest.raises(ModelError, match="a gpt_oss model has attention sinks"):
+        require_packable(GptOssConfig())
+
+
+def test_a_model_that_mixes_samples_outside_of_attention_is_refused() -> None:
+    model = make()
+    model.set_attn_implementation(NAME)
+    require_separate(model)
+    layer: Any = model.get_decoder().layers[1].mlp
+    layer.register_forward_hook(lambda _, args, states: states + args[0].cumsum(1))
+    with pytest.raises(ModelError, match=r"mixes packed samples: the state of a sample's first token changes by \d"):
+        require_separate(model)
 
 
 def test_scores_that_are_capped_are_refused() -> None:

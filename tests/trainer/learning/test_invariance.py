@@ -140,6 +140,17 @@ def test_two_ranks_learn_what_one_does(tiny: Path, outcomes: Path, name: str) ->
 
 @pytest.mark.suite("training")
 @pytest.mark.timeout(500)
+@pytest.mark.parametrize("name", ["fsdp", "bfloat16"])
+def test_two_ranks_export_their_weights(outcomes: Path, name: str) -> None:
+    weights = load_file(outcomes / f"{name}.safetensors")
+    exported = load_file(outcomes / f"{name}.model" / "model.safetensors")
+    assert exported.keys() == weights.keys()
+    for key, tensor in exported.items():
+        assert torch.equal(tensor, weights[key].to(tensor.dtype)), key
+
+
+@pytest.mark.suite("training")
+@pytest.mark.timeout(500)
 def test_in_bfloat16_two_ranks_differ_from_one_by_rounding_only(tiny: Path, outcomes: Path) -> None:
     ranks = pickle.loads((outcomes / "bfloat16.out").read_bytes())
     theirs = ranks[0]["metrics"], load_file(outcomes / "bfloat16.safetensors")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,10 @@ from ludus.protocol.episodes import TaskRow
 from ludus.protocol.trajectory import Trajectory
 from ludus.trainer.core.config_learning import OptimizerConfig
 from ludus.trainer.core.errors import LearningError
+from ludus.trainer.core.probe import LIMITS
 from ludus.trainer.core.samples import Rollout, RolloutGroup, RolloutStatus, Sample, TrainBatch
 from ludus.trainer.learning import packing
+from ludus.trainer.learning.attention import Layout
 from ludus.trainer.learning.learner import Learner, scheduled_rate
 from ludus.trainer.learning.losses import Metrics, Objective, Tokens, linear_objective, policy_objective
 from ludus.trainer.learning.model import load_model, load_tokenizer
@@ -55,6 +57,20 @@ def test_a_step_moves_probability_towards_what_did_well(learner: Learner, advant
     before = total(learner, 0)
     learner.step(praise(0, advantage), policy_objective(learner.config.loss))
     assert (total(learner, 0) - before) * advantage > 1.0
+
+
+def test_the_text_of_the_canary_is_computed_after_another_sample(
+    learner: Learner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = SAMPLES[0].ids
+    separate = torch.tensor(learner.sequence_logprobs(ids))
+
+    def mixing(lengths: Sequence[int], *arguments: Any) -> Layout:
+        return Layout((sum(lengths),), *arguments)
+
+    monkeypatch.setattr("ludus.trainer.learning.learner.Layout", mixing)
+    mixed = torch.tensor(learner.sequence_logprobs(ids))
+    assert float((mixed - separate).abs().mean()) > LIMITS["float32"][0]
 
 
 @pytest.mark.suite("training")
@@ -293,6 +309,8 @@ def test_merged_adapters_and_the_adapter_itself_give_the_learner_s_probabilities
     merged = make_learner(configure(tmp_path / "merged"))
     learner.save_adapter(tmp_path / "adapter")
     adapted = PeftModel.from_pretrained(load_model(configure(tiny).model), tmp_path / "adapter")
+    base: Any = adapted.get_base_model()
+    base.set_attn_implementation("sdpa")
     with torch.no_grad():
         row = torch.tensor([SAMPLES[0].ids])
         by_adapter = adapted(input_ids=row).logits[0, :-1].log_softmax(-1).gather(1, row[0, 1:, None])[:, 0]

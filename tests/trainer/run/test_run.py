@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 import torch
+from families import make_family
+from safetensors.torch import load_file
 from toys import Even, Serve, groups_of, metrics_of, run, run_config
 
 from ludus.protocol import Reward
@@ -46,6 +48,21 @@ async def test_a_run_learns_evaluates_saves_and_exports(serve: Serve, tiny: Path
     tokenizer = AutoTokenizer.from_pretrained(out / "model")
     assert trained.generation_config.eos_token_id == list(Renderer(tokenizer).stop)
     assert (trained.lm_head.weight - first.lm_head.weight).abs().max() > 1e-4
+
+
+@pytest.mark.parametrize("family", ["glm4_moe", "gemma4_text"])
+async def test_tensors_that_no_gradient_changes_are_kept_through_a_run_and_a_resume(
+    serve: Serve, family: str, tmp_path: Path
+) -> None:
+    server, folder, out = await serve(Even), make_family(family, tmp_path), tmp_path / "run"
+    for steps in (1, 2):
+        await run(run_config(out, folder, server.url, steps=steps))
+    assert all(line["canary/difference"] < 1e-4 for line in metrics_of(out))
+    first, trained = (load_file(path / "model.safetensors") for path in (folder, out / "model"))
+    assert first.keys() == trained.keys()
+    kept = [name for name in first if "e_score" in name or "layer_scalar" in name]
+    assert kept
+    assert all(torch.equal(first[name], trained[name]) for name in kept)
 
 
 async def test_every_step_learns_from_groups_of_its_own(serve: Serve, tiny: Path, tmp_path: Path) -> None:

@@ -22,9 +22,10 @@ from ludus.gateway.token_policy import TokenPolicy
 from ludus.protocol.items import text_message
 from ludus.rendering import Renderer
 from ludus.trainer.core.config import CanaryConfig, RolloutConfig
+from ludus.trainer.core.probe import TEXT
 from ludus.trainer.doctor.model import build
 from ludus.trainer.engines.base import WeightUpdate
-from ludus.trainer.engines.canary import TEXT, Canary
+from ludus.trainer.engines.canary import Canary
 from ludus.trainer.engines.vllm import VllmEngine
 from ludus.trainer.learning.learner import Learner
 from ludus.trainer.learning.losses import policy_objective

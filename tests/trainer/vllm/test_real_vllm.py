@@ -18,9 +18,10 @@ from vllm_servers import MARKS, vllm_config
 from ludus.gateway.completions import CompletionsEngine
 from ludus.trainer.core.config import CanaryConfig, LoraConfig, VllmEngineConfig
 from ludus.trainer.core.errors import CanaryError, EngineError
+from ludus.trainer.core.probe import TEXT
 from ludus.trainer.core.tiny import make_tiny_model
 from ludus.trainer.engines.base import Generation, Sampling, WeightUpdate
-from ludus.trainer.engines.canary import TEXT, Canary
+from ludus.trainer.engines.canary import Canary
 from ludus.trainer.engines.vllm import VllmEngine
 
 LORA = LoraConfig(rank=4, alpha=8.0)

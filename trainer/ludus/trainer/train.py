@@ -22,10 +22,11 @@ from ludus.trainer.collecting.episodes import Player
 from ludus.trainer.core.config import TrainConfig
 from ludus.trainer.core.errors import Interrupted, LearningError, TrainerError, unwrap_exception_group
 from ludus.trainer.core.frozen import FOLDER, LOADED, FrozenPolicies
+from ludus.trainer.core.probe import TEXT
 from ludus.trainer.core.samples import RolloutGroup
 from ludus.trainer.core.stopping import StopRequest, stop_requests
 from ludus.trainer.engines.base import Engine, WeightUpdate
-from ludus.trainer.engines.canary import TEXT, Canary
+from ludus.trainer.engines.canary import Canary
 from ludus.trainer.engines.frozen import frozen_engines
 from ludus.trainer.evaluation import evaluate
 from ludus.trainer.learning.batch import make_batch

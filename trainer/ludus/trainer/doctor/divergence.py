@@ -12,9 +12,10 @@ from torch import Tensor
 
 from ludus.trainer.core.config import CanaryConfig
 from ludus.trainer.core.errors import CanaryError
+from ludus.trainer.core.probe import TEXT
 from ludus.trainer.doctor.context import CheckFailed, Context
 from ludus.trainer.engines.base import Engine, Sampling
-from ludus.trainer.engines.canary import TEXT, Canary
+from ludus.trainer.engines.canary import Canary
 from ludus.trainer.learning.learner import Learner
 from ludus.trainer.learning.model import load_tokenizer
 

@@ -17,12 +17,12 @@ from torch._C._distributed_c10d import PrefixStore, TCPStore
 from torch.distributed import ProcessGroupGloo
 
 from ludus.trainer.core.config import TorchEngineConfig
+from ludus.trainer.core.probe import LIMITS, TEXT
 from ludus.trainer.doctor.checksums import checksums, require_equal, sent_checksums
 from ludus.trainer.doctor.context import CheckFailed, Context, gpu_variables
 from ludus.trainer.doctor.divergence import changed, statistics_of
 from ludus.trainer.doctor.learning import configuration, make_learner
 from ludus.trainer.engines.base import WeightUpdate
-from ludus.trainer.engines.canary import LIMITS, TEXT
 from ludus.trainer.engines.torch import TorchEngine
 from ludus.trainer.learning.learner import Learner
 from ludus.trainer.learning.model import load_model, load_tokenizer
@@ -93,8 +93,8 @@ async def _serve(context: Context, store: TCPStore) -> None:
     dtype: torch.dtype = getattr(torch, context.setting.dtype)
     model = load_model(config.model, device)
     with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.zero_()  # so that weights which do not arrive are not there by chance
+        for tensor in model.state_dict().values():
+            tensor.zero_()  # so that weights which do not arrive are not there by chance
     group = _group(context, store, 1)
     engine = TorchEngine(model, TorchEngineConfig(slots=1, cache_tokens=CONTEXT), context=CONTEXT, dtype=dtype)
     try:

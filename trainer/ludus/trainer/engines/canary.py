@@ -1,39 +1,28 @@
 """The canary: a check after every weight update that engine and learner give the same tokens the same probabilities.
 
 Weights that did not arrive (a tied head left stale, an adapter not reloaded, a cache kept) cause no other symptom: the
-run continues and learns from wrong ratios.
+run continues and learns from wrong ratios. The learner computes the text after another sample of the same row, as in
+training, so that a model that mixes packed samples differs from the engine too.
 
 Even with equal weights, engine and learner differ by an amount that depends on model, kernels and dtype. So the first
 check of a run, where both hold the same loaded weights, has a generous limit, and later checks may differ by a multiple
-of what the first one found. The tokens are ordinary text: with random tokens every probability is tiny, and rounding
-would hide the differences.
+of what the first one found.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from itertools import cycle, islice
 from typing import Final
 
 from ludus.trainer.core.config import CanaryConfig
 from ludus.trainer.core.errors import CanaryError
+from ludus.trainer.core.probe import LIMITS
 from ludus.trainer.engines.base import Engine
 
-TEXT: Final = """\
-A canary is a small bird. Miners took canaries down into the mine, because gas that a man does not smell makes a bird
-fall from its perch long before it harms him. As long as the bird sang, the air was good; when it fell silent, all
-of them left at once, before they asked how much gas there was. The number 42 is 2 * 3 * 7, and
-{"name": "guess", "arguments": {"number": 21}} is half of it. So a test that runs after every change, and that fails
-loudly before anything else does, is called a canary as well.
-"""
 FACTOR: Final = 4.0
 """Later checks may differ by this many times the difference of the first check."""
-
-
-LIMITS: Final[Mapping[str, tuple[float, float]]] = {"float32": (1e-3, 1e-4), "bfloat16": (0.1, 1e-2)}
-"""By dtype, limits of the mean difference of log-probabilities in nats: the limit of the first check, and the smallest
-limit of later checks, whatever the first one found."""
 
 
 class Canary:
@@ -43,7 +32,7 @@ class Canary:
         engine: the engine to check.
         config: the number of tokens, and the tolerance if it is not measured.
         dtype: the dtype in which the engine computes.
-        ids: tokens of ordinary text (`TEXT`), at least two; repeated or cut to the configured number.
+        ids: tokens of ordinary text (`core.probe.TEXT`), at least two; repeated or cut to the configured number.
         measured: the difference in the first check of the run; None for a new run.
     """
 

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import AutoModelForCausalLM, PreTrainedModel
 from transformers.initialization import no_init_weights
 
@@ -26,6 +26,7 @@ from ludus.trainer.engines.attention import NAME
 from ludus.trainer.engines.base import Generation, Sampling, WeightUpdate
 from ludus.trainer.engines.batch import Answer, Batch, Ints, Request
 from ludus.trainer.engines.clock import PlayClock
+from ludus.trainer.learning.checkpoint_names import kept_tensors
 
 _CLOSING_SECONDS: Final = 30.0
 T = TypeVar("T")
@@ -224,6 +225,11 @@ def _own_copy(model: PreTrainedModel, dtype: torch.dtype) -> PreTrainedModel:
             copy.deepcopy(model.config), dtype=dtype, attn_implementation=NAME
         )
     own.tie_weights()  # `no_init_weights` leaves tied weights apart
+    for name, tensor in kept_tensors(model):
+        if not isinstance(tensor, nn.Parameter):
+            # A router's bias that is rounded chooses other experts than the learner's, which is never rounded.
+            buffer = own.get_buffer(name)
+            buffer.data = buffer.to(tensor.dtype)
     own.load_state_dict(model.state_dict())
     return own.eval().requires_grad_(False)
 

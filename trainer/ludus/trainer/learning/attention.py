@@ -6,8 +6,8 @@ Importing this module adds it to transformers as `ludus_varlen`. A model uses it
 
     model.get_decoder()(input_ids=ids[None], position_ids=positions[None], layout=layout, use_cache=False)
 
-Transformers passes the keyword unchanged to each layer, also through activation checkpointing. Without it, the whole
-row is one sample.
+Transformers passes the keyword unchanged to each layer, also through activation checkpointing. A model whose layers do
+not pass it on would mix the samples of a row: attention without a layout is an error.
 """
 
 from __future__ import annotations
@@ -24,11 +24,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
-from transformers import AttentionInterface, PreTrainedConfig
+from transformers import AttentionInterface, AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
 from ludus.trainer.core.errors import ModelError
 
 NAME: Final = "ludus_varlen"
+PROBE: Final = 16
+"""The length of the samples with which `require_separate` tries a model."""
+ROUNDING: Final = 1e-2
+"""The greatest relative change of a token's state that can be rounding in float32."""
 BLOCK: Final = 128
 """The number of tokens along one side of flex attention's blocks."""
 LIKE: Final = 0.8
@@ -56,11 +60,45 @@ def choose(kind: Literal["auto", "sdpa", "flex", "flash"], device: torch.device,
 
 
 def require_packable(config: PreTrainedConfig) -> None:
-    """Raise ModelError for a model that would mix packed samples, such as one with recurrent layers."""
+    """Raise ModelError for a model that would mix packed samples, such as one with recurrent layers, or whose attention
+    has sinks. It is built without weights, so that no time is spent on loading them."""
     unsupported = set(getattr(config, "layer_types", None) or ()) - {"full_attention", "sliding_attention"}
     if unsupported:
         raise ModelError(
             f"a {config.model_type} model has layers of the kind {sorted(unsupported)[0]}, which cannot be packed"
+        )
+    with torch.device("meta"):
+        skeleton = AutoModelForCausalLM.from_config(config)
+    if any(getattr(module, "sinks", None) is not None for module in skeleton.modules()):
+        raise ModelError(f"a {config.model_type} model has attention sinks, which are not supported")
+
+
+@torch.no_grad()
+def require_separate(model: PreTrainedModel) -> None:
+    """Raise ModelError for a model that mixes packed samples: compute one alone, and in a row after another.
+
+    Args:
+        model: with its weights in float32, and this module's attention.
+    """
+    ids = torch.arange(2 * PROBE).remainder(model.get_input_embeddings().num_embeddings).to(model.device)
+    positions = torch.arange(2 * PROBE, device=model.device).remainder(PROBE)
+
+    def hidden(part: slice, lengths: tuple[int, ...]) -> Tensor:
+        layout = Layout(lengths, "sdpa", model.device)
+        decoder: Any = model.get_decoder()
+        states: Tensor = decoder(
+            input_ids=ids[None, part], position_ids=positions[None, part], layout=layout, use_cache=False
+        ).last_hidden_state[0, -PROBE]
+        return states.double()
+
+    # Only the first token, which should see itself alone and so changes most. Among all tokens of a mixture of experts,
+    # rounding may change a choice of experts.
+    alone, packed = hidden(slice(PROBE, None), (PROBE,)), hidden(slice(None), (PROBE, PROBE))
+    change = float((packed - alone).norm() / alone.norm())
+    if not change <= ROUNDING:
+        raise ModelError(
+            f"a {model.config.model_type} model mixes packed samples: the state of a sample's first token changes by "
+            f"{change:.2g} of its size when another sample precedes it in the row. It is not supported"
         )
 
 
@@ -144,15 +182,19 @@ def attend(
 
     `query`, `key` and `value` are [1, heads, T, head_dim]; several heads of `query` may share one of `key` and `value`.
     A row has no padding, so the mask is unused; dropout is not applied. `sliding_window` is the number of tokens that a
-    token sees, itself included. Without `layout` the row is one sample. The result is [1, T, heads, head_dim].
+    token sees, itself included. The result is [1, T, heads, head_dim].
 
     Raises:
-        ModelError: the model caps its scores or has attention sinks.
+        ModelError: the model caps its scores or has attention sinks, or it did not pass `layout` on.
     """
     for name in ("softcap", "s_aux", "position_bias"):
         if options.get(name) is not None:
             raise ModelError(f"a model whose attention has {name} is not supported")
-    layout = layout or Layout((query.shape[2],), "sdpa", query.device)
+    if layout is None:  # never taken as one sample: tokens would attend to the samples before theirs
+        raise ModelError(
+            f"{type(module).__name__} does not get the layout of packed samples, because a layer of the model does not "
+            "pass it on; samples would be mixed, so the model is not supported"
+        )
     window = sliding_window if sliding_window is not None and sliding_window < layout.longest else None
     query, key = query.to(value.dtype), key.to(value.dtype)  # autocast leaves normalized queries in float32
     if layout.kind == "sdpa" or layout.spread is None or layout.kept is None:

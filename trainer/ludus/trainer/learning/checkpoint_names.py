@@ -1,4 +1,4 @@
-"""Conversion of weights to the names in their checkpoint, which can differ from transformers' names in memory.
+"""The tensors of a checkpoint, and their names there, which can differ from transformers' names in memory.
 
 For example, a mixture of experts has one tensor per projection in memory (`experts.gate_up_proj`) and one per expert in
 the checkpoint (`experts.0.w1.weight`). Servers know only the checkpoint's names.
@@ -21,13 +21,25 @@ from ludus.trainer.core.errors import ModelError
 _LAYER = re.compile(r".*\.\d+\.")
 
 
+def kept_tensors(model: PreTrainedModel) -> Iterator[tuple[str, Tensor]]:
+    """Yield the tensors that `save_pretrained` writes, a tied one once: parameters and persistent buffers.
+
+    A buffer is a part of the model that no gradient changes, such as the bias with which a router chooses its experts.
+    """
+    yielded: set[int] = set()
+    for name, tensor in model.state_dict(keep_vars=True).items():
+        if isinstance(tensor, Tensor) and id(tensor) not in yielded:
+            yielded.add(id(tensor))
+            yield name, tensor
+
+
 def checkpoint_tensors(model: PreTrainedModel, tensors: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
     """Yield the tensors under their checkpoint's names, as `save_pretrained` would write them.
 
     Args:
         model: the tensors' model, as `from_pretrained` returned it.
-        tensors: the tensors by the names of the model's parameters. Those of one layer must be consecutive; they are
-            converted together.
+        tensors: the tensors by their names in the model. Those of one layer must be consecutive; they are converted
+            together.
     """
     for _, some in groupby(tensors, key=lambda item: found[0] if (found := _LAYER.match(item[0])) else item[0]):
         yield from revert_weight_conversion(model, dict(some)).items()
@@ -39,7 +51,7 @@ def require_checkpoint_names(model: PreTrainedModel, folder: Path) -> None:
     for path in folder.glob("*.safetensors"):
         with safe_open(path, framework="pt") as file:
             in_files.update(file.keys())
-    shapes = ((name, parameter.detach().to("meta")) for name, parameter in model.named_parameters())
+    shapes = ((name, tensor.detach().to("meta")) for name, tensor in kept_tensors(model))
     strange = sorted({name for name, _ in checkpoint_tensors(model, shapes)} - in_files)
     if strange:
         raise ModelError(

@@ -20,7 +20,8 @@ If the loss or the gradient is not finite, no rank changes its weights, and the 
 The reference is the model as it was loaded, until `keep_reference` makes it the policy of that moment, as after a
 warm-up. It is a second model, or with LoRA the same one without adapters, or with the adapters of that moment.
 
-`weights` gathers the parameters of all ranks, for the engine and the export. `state`, `load_state` and
+`weights` gathers the parameters of all ranks and the persistent buffers, for the engine and the export. An export is
+loaded again and compared with the learner before it replaces an earlier one. `state`, `load_state` and
 `reference_tensors` are for checkpoints.
 """
 
@@ -28,6 +29,7 @@ from __future__ import annotations
 
 import copy
 import math
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -48,10 +50,12 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from ludus.trainer.core.config import TrainConfig
 from ludus.trainer.core.config_learning import OptimizerConfig
 from ludus.trainer.core.errors import LearningError
+from ludus.trainer.core.probe import LIMITS
 from ludus.trainer.core.samples import Sample, TrainBatch, TrainSample
 from ludus.trainer.learning.attention import Kind, Layout, choose
 from ludus.trainer.learning.batch import split_minibatches
-from ludus.trainer.learning.checkpoint_names import checkpoint_tensors
+from ludus.trainer.learning.checkpoint_names import checkpoint_tensors, kept_tensors
+from ludus.trainer.learning.export_check import probe_ids, require_equal
 from ludus.trainer.learning.logprobs import token_logprobs
 from ludus.trainer.learning.losses import Objective, Tokens, linear_objective
 from ludus.trainer.learning.model import export, save_adapter, without_adapters
@@ -308,15 +312,25 @@ class Learner:
         return [by_sample.get(i, torch.empty(0)) for i in range(len(samples))]
 
     def sequence_logprobs(self, ids: Sequence[int]) -> list[float]:
-        """Return the log-probability of each of `ids[1:]` given the ids before it."""
-        n = len(ids)
-        sample = Sample(tuple(ids), (False,) + (True,) * (n - 1), (0.0,) * n, (0,) * n, (0,) * n)
-        values: list[float] = self.logprobs([sample])[0].tolist()
+        """Return the log-probability of each of `ids[1:]` given the ids before it.
+
+        They are computed in a row after another sample, as in training, so that the canary sees a model that mixes the
+        samples of a row.
+        """
+        n, ranks = len(ids), self.parallel.world
+
+        def sample(ids: Sequence[int]) -> Sample:
+            return Sample(tuple(ids), (False,) + (True,) * (n - 1), (0.0,) * n, (0,) * n, (0,) * n)
+
+        # As many of each as there are ranks, of equal length: so each rank's row has one of both, in this order.
+        samples = [sample(ids[::-1])] * ranks + [sample(ids)] * ranks
+        values: list[float] = self.logprobs(samples)[ranks].tolist()
         return values
 
     def weights(self, dtype: torch.dtype, *, as_checkpoint: bool = False) -> Iterator[tuple[str, Tensor]]:
-        """Return whole tensors with their names, with adapters merged and tied tensors once. Names are those of
-        transformers' model, or with `as_checkpoint` those of its checkpoint, which differ for a mixture of experts.
+        """Return whole tensors with their names: parameters in `dtype`, with adapters merged, and persistent buffers in
+        their own dtype; tied tensors once. Names are those of transformers' model, or with `as_checkpoint` those of its
+        checkpoint, which differ for a mixture of experts.
 
         Collective: every rank iterates to the end, in the same order. Some tensors are the parameters themselves, so
         copy those that must stay unchanged after the next step.
@@ -325,17 +339,19 @@ class Learner:
         return checkpoint_tensors(self.model, named) if as_checkpoint else named
 
     def _named_weights(self, dtype: torch.dtype) -> Iterator[tuple[str, Tensor]]:
-        for name, parameter in self.model.named_parameters():
+        for name, tensor in kept_tensors(self.model):
             owner, _, kind = name.partition(".base_layer.")
             if ".lora_" in name:
                 continue
             if kind == "weight":
                 layer: Any = self.model.get_submodule(owner)
                 down, up = (whole(part["default"].weight.detach()) for part in (layer.lora_A, layer.lora_B))
-                merged = whole(parameter.detach()) + layer.scaling["default"] * (up @ down)
+                merged = whole(tensor.detach()) + layer.scaling["default"] * (up @ down)
                 yield f"{owner}.weight", merged.to(dtype)
-            else:
-                yield name.replace(".base_layer.", "."), whole(parameter.detach().to(dtype))
+            elif isinstance(tensor, nn.Parameter):
+                yield name.replace(".base_layer.", "."), whole(tensor.detach().to(dtype))
+            else:  # never rounded: forward computes with the buffer as it is, and it may hold integers
+                yield name.replace(".base_layer.", "."), tensor.detach()
 
     def save_adapter(self, folder: Path) -> None:
         """Write the LoRA adapter in PEFT's format. Collective; only the first rank writes."""
@@ -345,15 +361,33 @@ class Learner:
             save_adapter(self.model, tensors, folder)
 
     def export(self, tokenizer: PreTrainedTokenizerBase, folder: Path, stop: Sequence[int] = ()) -> None:
-        """Write the policy in Hugging Face format, in the configured dtype. Collective; only the first rank writes.
-        See `ludus.trainer.learning.model.export` for `stop`."""
+        """Write the policy in Hugging Face format, in the configured dtype, and load it again to compare it with the
+        learner. Collective; only the first rank writes. See `ludus.trainer.learning.model.export` for `stop`.
+
+        Raises:
+            ModelError: it cannot be written, or what was written is another model than the policy.
+        """
+        ids = probe_ids(tokenizer)
+        expected = self.sequence_logprobs(ids)
         tensors: dict[str, Tensor] = {}
         # Every rank iterates to the end, because each tensor is gathered collectively; only the first keeps it.
         for name, tensor in self.weights(self.dtype):
             if self.parallel.first:
                 tensors[name] = tensor.cpu()
+
+        def again() -> Iterator[tuple[str, Tensor]]:
+            self.parallel.broadcast(None)  # writing may take longer than a rank waits in a gather
+            yield from self.weights(self.dtype)
+
+        def compare(written: Path) -> None:
+            tensors.clear()  # makes room for the model that is loaded
+            limit = max(LIMITS[self.config.model.dtype][0], self.config.engine.canary.tolerance or 0.0)
+            require_equal(written, again(), ids, expected, limit)
+
         if self.parallel.first:
-            export(self.model, tokenizer, folder, tensors, stop)
+            export(self.model, tokenizer, folder, tensors, stop, check=compare)
+        else:
+            deque(again(), 0)
 
     def state(self) -> dict[str, Any]:
         """Return the state for torch.distributed.checkpoint: trained parameters, optimizer and schedule. The learner

@@ -6,7 +6,7 @@ import ctypes
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,11 +14,11 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 from torch import nn
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from ludus.trainer.core.config import LoraConfig, ModelConfig
 from ludus.trainer.core.errors import ModelError
-from ludus.trainer.learning.attention import NAME, require_packable
+from ludus.trainer.learning.attention import NAME, require_packable, require_separate
 
 HUB_SECONDS = 10.0
 """The maximum time for the Hugging Face hub to answer whether it has a model."""
@@ -73,13 +73,17 @@ def load_model(config: ModelConfig, device: torch.device | str = "cpu") -> PreTr
     that adapted layers are at `….base_layer`. The learner compiles the model.
 
     Raises:
-        ModelError: the path is wrong, weights are missing or broken, or the model's logits are not hidden × head.
+        ModelError: the path is wrong, weights are missing or broken, the model's logits are not hidden × head, or it
+            mixes packed samples.
     """
     folder = model_folder(config.path)
     try:
+        require_packable(AutoConfig.from_pretrained(folder))
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             folder, dtype=torch.float32, attn_implementation=NAME, output_loading_info=True
         )
+    except ModelError:
+        raise
     except Exception as error:  # a broken file can raise any of a dozen types
         raise ModelError(f"model.path = {config.path!r}: {folder} cannot be loaded: {error}") from error
     model: PreTrainedModel = loaded[0]
@@ -93,11 +97,12 @@ def load_model(config: ModelConfig, device: torch.device | str = "cpu") -> PreTr
     changed = [name for name in _LOGIT_CHANGES if getattr(model.config, name, None) not in (None, 1, 1.0)]
     if changed:
         raise ModelError(f"model.path = {config.path!r}: logits changed by {changed[0]} are not supported")
-    require_packable(model.config)
+    nn.Module.to(model, device).eval()
+    require_separate(model)
     if config.lora is not None:
         _add_adapters(model, config.lora)
-    nn.Module.to(model, device)
-    return model.eval()
+        nn.Module.to(model, device).eval()
+    return model
 
 
 def _add_adapters(model: PreTrainedModel, config: LoraConfig) -> None:
@@ -181,8 +186,10 @@ def export(
     folder: Path,
     tensors: Mapping[str, torch.Tensor],
     stop: Sequence[int] = (),
+    check: Callable[[Path], None] | None = None,
 ) -> None:
-    """Write a model and its tokenizer in Hugging Face format. Replace `folder` only after everything is written.
+    """Write a model and its tokenizer in Hugging Face format. Replace `folder` only after everything is written and
+    checked.
 
     If the process is killed at any moment, a complete model is at `folder`, the old one or the new one. On file systems
     that cannot exchange two folders, it may be at `<folder>.old` instead, and the next export puts it back first.
@@ -193,6 +200,7 @@ def export(
         folder: replaced if it exists.
         tensors: the weights from `Learner.weights` (gathered, adapters merged).
         stop: the ids that end a turn, for engines that read `generation_config.json`; the model's own if empty.
+        check: called with `<folder>.new` before it replaces `folder`; what it raises leaves both as they are.
 
     Raises:
         ModelError: the disk is full, or the folder cannot be written.
@@ -210,6 +218,8 @@ def export(
         tokenizer.save_pretrained(fresh)
         if stop:
             _write_stop(fresh / "generation_config.json", stop)
+        if check is not None:
+            check(fresh)
         if not folder.exists():
             fresh.rename(folder)
         elif _exchange(fresh, folder):
