@@ -130,7 +130,8 @@ def source_text(target: str) -> str:
         entries = sorted(entry for entry in path.iterdir() if entry.name != "__pycache__" and entry.name[0] != ".")
         return head + "".join(f"* `{entry.name}{'/' * entry.is_dir()}` {summary(entry)}\n" for entry in entries)
     text = path.read_text(encoding="utf-8")
-    return f"{head}````{LANGUAGES.get(path.suffix, 'text')}\n{text}\n````\n"
+    fence = "`" * max(4, 1 + max(map(len, re.findall("`+", text)), default=0))  # longer than any in the text
+    return f"{head}{fence}{LANGUAGES.get(path.suffix, 'text')}\n{text}\n{fence}\n"
 
 
 def summary(path: Path) -> str:
