@@ -22,9 +22,9 @@ def an_episode_that_is_closed_makes_a_version(app: LudusApp) -> None:
     worlds = app.context.host.worlds
     leave = worlds.leave
 
-    def always(episode: Any, reason: Any, last: Any) -> None:
+    def always(episode: Any, reason: Any, last_call: Any) -> None:
         world = None if episode.stay is None else episode.stay.world
-        leave(episode, reason, last)
+        leave(episode, reason, last_call)
         if world is not None and world.last == 0:
             world.versions[1] = world.versions[0]
             world.last = 1

@@ -81,7 +81,7 @@ def read_ending(reply: Mapping[str, Any]) -> Ended:
     words = list(_words(reply, output))
     if not words:
         return Ended("complete")
-    endings = {word: ENDINGS.get(word.lower(), "unknown") for word in words}
+    endings: dict[str, Ending] = {word: ENDINGS.get(word.lower(), "unknown") for word in words}
     return min((Ended(ending, word) for word, ending in endings.items()), key=lambda ended: _SEVERITY[ended.ending])
 
 

@@ -37,7 +37,15 @@ from ludus.protocol.episodes import ToolSpec
 from ludus.protocol.items import CallItem, Item, MalformedCall, OutputItem, text_message
 from ludus.rendering.encoding import text_encoder
 from ludus.rendering.errors import RenderingError, TemplateExceeded
-from ludus.rendering.round_trip import TurnStyle, fold_systems, message_ends, opening_of, prove, systems_of
+from ludus.rendering.round_trip import (
+    SystemMessages,
+    TurnStyle,
+    fold_systems,
+    message_ends,
+    opening_of,
+    prove,
+    systems_of,
+)
 from ludus.rendering.template import NO_TOOLS, PROBE, TELLS_TIME, ChatMessage, Rendered, Template
 
 if TYPE_CHECKING:
@@ -175,7 +183,7 @@ class Renderer:
         )
         """Token ids that end an assistant's turn; the first is the template's own."""
         self._plain = self._writes_plainly()
-        self._systems = systems_of(self._template)
+        self._systems: SystemMessages = systems_of(self._template)
 
     def require_tools(self, tools: Sequence[ToolSpec] | None = None) -> None:
         """Check that the model can call tools with this template.

@@ -136,10 +136,10 @@ def prove(
     if TOOL["function"]["name"] not in prompt:
         return TurnStyle(problem=f"the chat template of {name} leaves out the tools: give another chat_template")
     trial = _Trial(template, tokens, prompt, opening)
-    names = [wanted] if wanted else list(TEXT_FORMATS)
+    names: list[TextFormatName] = [wanted] if wanted else list(TEXT_FORMATS)
     style = next((style for form in names if (style := trial.written(form)) is not None), None)
     if style is None and not trial.writes_calls:
-        shown = [wanted] if wanted else _shown(prompt)
+        shown: list[TextFormatName] = [wanted] if wanted else _shown(prompt)
         style = next((style for form in shown if (style := trial.copied(form)) is not None), None)
     if style is not None:
         return style
@@ -148,9 +148,11 @@ def prove(
 
 def _shown(prompt: str) -> list[TextFormatName]:
     """Return the forms that a prompt shows to the model, those with the most signs first."""
-    shown = [name for name, form in TEXT_FORMATS.items() if form.shown and all(sign in prompt for sign in form.shown)]
+    shown: list[TextFormatName] = [
+        name for name, form in TEXT_FORMATS.items() if form.shown and all(sign in prompt for sign in form.shown)
+    ]
     most = max((len(TEXT_FORMATS[name].shown) for name in shown), default=0)
-    best = [name for name in shown if len(TEXT_FORMATS[name].shown) == most]
+    best: list[TextFormatName] = [name for name in shown if len(TEXT_FORMATS[name].shown) == most]
     return best if len(best) == 1 else []
 
 

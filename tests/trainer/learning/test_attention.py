@@ -245,7 +245,8 @@ def test_a_model_that_mixes_samples_outside_of_attention_is_refused() -> None:
     model = make()
     model.set_attn_implementation(NAME)
     require_separate(model)
-    layer: Any = model.get_decoder().layers[1].mlp
+    decoder: Any = model.get_decoder()
+    layer = decoder.layers[1].mlp
     layer.register_forward_hook(lambda _, args, states: states + args[0].cumsum(1))
     with pytest.raises(ModelError, match=r"mixes packed samples: the state of a sample's first token changes by \d"):
         require_separate(model)

@@ -24,7 +24,7 @@ from ludus.protocol.items import (
     text_message,
 )
 
-__all__ = ["CONVERSATION", "messages"]
+__all__ = ["CONVERSATION", "from_text", "items", "messages", "reply", "tools"]
 
 
 CONVERSATION: Final = "messages"

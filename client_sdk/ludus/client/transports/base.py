@@ -14,6 +14,8 @@ from ludus.protocol import errors
 from ludus.protocol.model import WireModel
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
     from ludus.protocol.methods import Method
     from ludus.protocol.modules import Module
 
@@ -54,7 +56,7 @@ class Wire(Protocol):
         """The features of this wire; known after the first request at the latest."""
         ...
 
-    async def request(self, method: Method[P, R], params: P, *, timeout: float | None = None) -> R:
+    def request(self, method: Method[P, R], params: P, *, timeout: float | None = None) -> Coroutine[Any, Any, R]:
         """Send a request to the server and return its result.
 
         Args:

@@ -80,7 +80,8 @@ def require_separate(model: PreTrainedModel) -> None:
     Args:
         model: with its weights in float32, and this module's attention.
     """
-    ids = torch.arange(2 * PROBE).remainder(model.get_input_embeddings().num_embeddings).to(model.device)
+    embeddings: Any = model.get_input_embeddings()
+    ids = torch.arange(2 * PROBE).remainder(embeddings.num_embeddings).to(model.device)
     positions = torch.arange(2 * PROBE, device=model.device).remainder(PROBE)
 
     def hidden(part: slice, lengths: tuple[int, ...]) -> Tensor:
