@@ -159,3 +159,17 @@ def test_help_imports_none_of_the_heavy_packages() -> None:
     """)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True)
     assert done.stdout.splitlines()[-1] == "HEAVY []"
+
+
+def test_an_evaluation_that_no_package_can_submit_is_refused_before_its_first_episode(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from ludus.cli import evaluate
+    from ludus.protocol.errors import Unsupported
+
+    monkeypatch.setattr(evaluate, "entry_points", lambda group: ())
+    config = tmp_path / "evaluation.toml"
+    config.write_text('[[models]]\nmodel = "random"\n[[environments]]\ntarget = "guess_number"\n')
+    with pytest.raises(Unsupported, match="no installed package publishes results"):
+        evaluate.eval_command(config, out=tmp_path / "out", submit="ada/dice@1.0.0")
+    assert not (tmp_path / "out").exists()

@@ -169,6 +169,7 @@ def eval_command(
     Exits with 0 when every episode was played and scored, 1 when some were not, 5 when none was.
     """
     settings = _config(config, dict(locals()))
+    publisher = None if submit is None else _publisher()  # before the episodes, which may take hours
     with playing.interruptible(out):
         results = run(_evaluate(settings, out, resume, keep_going))
     if as_json:
@@ -179,8 +180,8 @@ def eval_command(
         errors.print(shown(problem), soft_wrap=True)
     write_evaluation_page(results, out / REPORT)
     errors.print(shown(f"results: {out / RESULTS}, {out / REPORT}"), soft_wrap=True)
-    if submit is not None:
-        run(_publisher().upload(results, out, submit, (), hub, hub_token))
+    if publisher is not None:
+        run(publisher.upload(results, out, submit, (), hub, hub_token))
     if code := _exit_code(results):
         raise typer.Exit(code)
 
