@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import tomllib
@@ -47,6 +48,18 @@ def test_every_package_ships_py_typed() -> None:
     packages = [p for root in ROOTS for p in (ROOT / root / "ludus").iterdir() if (p / "__init__.py").exists()]
     assert [p.name for p in packages if not (p / "py.typed").exists()] == []
     assert {p.name for p in packages} == PACKAGES
+
+
+def test_every_file_that_a_package_lists_is_in_it() -> None:
+    """A package's docstring is the map of its folder."""
+    missing = []
+    for root in ROOTS:
+        for init in sorted((ROOT / root / "ludus").rglob("__init__.py")):
+            text = ast.get_docstring(ast.parse(init.read_text(encoding="utf-8"))) or ""
+            for name in re.findall(r"(?<![\w/.])[a-z_]\w*\.py\b", text):
+                if not (init.parent / name).exists():
+                    missing.append(f"{init.relative_to(ROOT)}: {name}")
+    assert missing == []
 
 
 def test_every_root_says_what_it_is() -> None:

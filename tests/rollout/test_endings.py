@@ -13,7 +13,7 @@ from aiohttp import web
 from ludus.client import Harness, OpenAIPolicy, RemoteEnvironment, rollout_all
 from ludus.client.policies import endpoint as endpoint_module
 from ludus.client.policies.providers import ProviderPolicy
-from ludus.common.completions import ENDINGS, Ending, error_details, read_ending
+from ludus.forms.endings import ENDINGS, Ending, error_details, read_ending
 from ludus.forms.tool_calls import spoken_text
 from ludus.protocol.trajectory import Trajectory
 from ludus.server import Environment, Private, Result, Task, tool

@@ -252,7 +252,7 @@ def _model(option: str, name: str, key: str | None, fields: list[str] | None) ->
     pairs = parse_pairs("--option", fields or (), "NAME=JSON")
     try:
         spec = ModelSpec(
-            model=name, api_key_env=key, options={one: policies.json_or_text(text) for one, text in pairs.items()}
+            model=name, api_key_env=key, options={field: policies.json_or_text(text) for field, text in pairs.items()}
         )
     except ValueError as error:
         raise typer.BadParameter(f"{option} {name!r}: {error}") from None
@@ -284,10 +284,10 @@ def _budget(options: dict[str, Any]) -> Budget:
 
 
 def _waivers(pairs: list[str]) -> dict[str, str]:
-    found = {}
+    reasons = {}
     for pair in pairs:
         kind, _, reason = pair.partition("=")
         if kind not in VALIDATED or not reason.strip():
             raise typer.BadParameter(f"--skip {pair}: write KIND=REASON, with a kind of {', '.join(VALIDATED)}")
-        found[kind] = reason.strip()
-    return found
+        reasons[kind] = reason.strip()
+    return reasons

@@ -431,7 +431,7 @@ class Driver:
 
         Raises:
             InvalidParams: this is not a reply in the provider's form, or the response says that the endpoint failed
-                (see `ludus.common.completions`): nothing has changed, so that the endpoint can be asked again. Or
+                (see `ludus.forms.endings`): nothing has changed, so that the endpoint can be asked again. Or
                 the episode is done.
             RequestError: the request is set up wrongly, so every episode would fail; such as a refused token.
         """

@@ -28,7 +28,7 @@ from typing import Any, Final, NamedTuple, Self
 from ludus.client.episode import Episode
 from ludus.client.formats import FORMATS, FormatName, observations
 from ludus.client.policies.base import CallIds, Turn
-from ludus.common.completions import read_ending
+from ludus.forms.endings import read_ending
 from ludus.forms.tool_calls import spoken_text
 from ludus.protocol import errors as e
 from ludus.protocol.actions import Call
@@ -186,7 +186,7 @@ class Driver:
 
         Raises:
             InvalidParams: this is not a reply in the provider's form, or the response says that the endpoint failed
-                (see `ludus.common.completions`): nothing has changed, so that the endpoint can be asked again. Or
+                (see `ludus.forms.endings`): nothing has changed, so that the endpoint can be asked again. Or
                 the episode is done.
             RequestError: the request is set up wrongly, so every episode would fail; such as a refused token.
         """

@@ -6,7 +6,6 @@
     heap.py          less garbage collection
     hub.py           where hubs are found, and how owners on them are named
     incidents.py     one id for an error in an answer and in the log
-    completions.py   how an output of a model endpoint ended
 
 It imports no other package of Ludus.
 """

@@ -251,14 +251,14 @@ def split_harmony(text: str) -> tuple[str, str]:
 
 def read_harmony(text: str, schemas: Schemas) -> tuple[str, list[AnyCall]]:
     """Read messages to tools as calls, and all others but thoughts as the message."""
-    said: list[str] = []
+    messages: list[str] = []
     calls: list[AnyCall] = []
     for channel, recipient, body in harmony_parts(text):
         if recipient is not None and recipient != "user":
             calls.append(parse_arguments(recipient, body.strip()))
         elif channel != "analysis":
-            said.append(body)
-    return "\n".join(said).strip(), calls
+            messages.append(body)
+    return "\n".join(messages).strip(), calls
 
 
 def write_harmony(calls: Sequence[AnyCall]) -> str:

@@ -8,7 +8,8 @@
     installing.py  verify a version and install it with pip or uv
     resolving.py   what packages need from a package index, for the lock; install a lock
     lock.py        ludus.lock
-    results.py     results of runs
+    results.py     results of runs; submission.py: an evaluation as an upload, played_runs.py: runs that the hub scores
+    types/         the messages of the hub's API; commands/: the commands for hubs
 
 Searching needs the base install only; signatures need the extra `registry`.
 """

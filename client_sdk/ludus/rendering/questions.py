@@ -169,8 +169,8 @@ class _Analysis:
 
     def simple(self) -> bool:
         """Return whether the keys of texts answer all questions."""
-        known = -1
-        while known != (known := self._followed()):
+        count = -1
+        while count != (count := self._followed()):
             for node in self._nodes:
                 self._follow(node)
         return all(map(self._allowed, self._nodes))

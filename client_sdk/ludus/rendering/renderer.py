@@ -475,9 +475,9 @@ class Renderer:
         form = self._format
         if form is None or form.call_id is None:
             return ()
-        found = form.ids.findall(text) if form.ids is not None else []
-        if len(found) == len(calls):
-            return tuple(found)
+        written = form.ids.findall(text) if form.ids is not None else []
+        if len(written) == len(calls):
+            return tuple(written)
         return tuple(form.call_id(call.tool, before + number) for number, call in enumerate(calls))
 
     def _template_words(self, message: str, calls: Sequence[AnyCall], ids: Sequence[str]) -> str | None:
@@ -536,9 +536,9 @@ class Renderer:
         """Return the tools in the form for the template, checked at first use. Equal tools give the same object."""
         if not tools:
             return NO_TOOLS
-        known = self._known.get(id(tools))
-        if known is not None and known[0] is tools:
-            return known[1]
+        entry = self._known.get(id(tools))
+        if entry is not None and entry[0] is tools:
+            return entry[1]
         key = repr([(spec.name, spec.description, spec.input_schema) for spec in tools])
         if key not in self._definitions:
             definitions = [_definition(spec, self._escaped) for spec in tools]
@@ -578,7 +578,7 @@ class Renderer:
 
     def _escaped(self, text: str, *, own: bool = False) -> str:
         """Return text with its control tokens broken. In the policy's own text, marks of calls and thoughts stay."""
-        return self._controls[own].sub(lambda found: found[0][0] + _BREAK + found[0][1:], text)
+        return self._controls[own].sub(lambda token: token[0][0] + _BREAK + token[0][1:], text)
 
 
 def _turns(entries: Sequence[Item | ParsedTurn]) -> Iterator[tuple[bool, list[Item | ParsedTurn]]]:
@@ -600,9 +600,9 @@ def _message(items: Iterable[Item]) -> str:
     return "\n".join(text_of(item.content) for item in items if isinstance(item, Message))
 
 
-def _same(written: str, said: str) -> bool:
+def _same(written: str, original: str) -> bool:
     """Return whether two texts are equal except for white space, which templates strip and add."""
-    return written == said or "".join(written.split()) == "".join(said.split())
+    return written == original or "".join(written.split()) == "".join(original.split())
 
 
 def _definition(spec: ToolSpec, escaped: Callable[[str], str]) -> ChatMessage:

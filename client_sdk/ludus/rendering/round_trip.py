@@ -113,7 +113,7 @@ class TurnStyle:
 
 
 def prove(
-    template: Template, name: str, tokens: Sequence[str], wanted: TextFormatName | None, opening: str
+    template: Template, name: str, tokens: Sequence[str], required: TextFormatName | None, opening: str
 ) -> TurnStyle:
     """Return how a template writes turns with calls; its `problem` says why they cannot be used, if so.
 
@@ -121,7 +121,7 @@ def prove(
         template: the template.
         name: the model's name, for messages.
         tokens: the tokenizer's added tokens.
-        wanted: the form of calls that the user has named; None to find it.
+        required: the form of calls that the user has named; None to find it.
         opening: the text of the prompt after its last mark that begins a thought; "" if it does not end in a thought.
 
     Raises:
@@ -136,14 +136,14 @@ def prove(
     if TOOL["function"]["name"] not in prompt:
         return TurnStyle(problem=f"the chat template of {name} leaves out the tools: give another chat_template")
     trial = _Trial(template, tokens, prompt, opening)
-    names: list[TextFormatName] = [wanted] if wanted else list(TEXT_FORMATS)
+    names: list[TextFormatName] = [required] if required else list(TEXT_FORMATS)
     style = next((style for form in names if (style := trial.written(form)) is not None), None)
     if style is None and not trial.writes_calls:
-        shown: list[TextFormatName] = [wanted] if wanted else _shown(prompt)
+        shown: list[TextFormatName] = [required] if required else _shown(prompt)
         style = next((style for form in shown if (style := trial.copied(form)) is not None), None)
     if style is not None:
         return style
-    return TurnStyle(problem=trial.problem(name, wanted))
+    return TurnStyle(problem=trial.problem(name, required))
 
 
 def _shown(prompt: str) -> list[TextFormatName]:
@@ -217,15 +217,15 @@ class _Trial:
             return None
         return replace(style, ends=(end[1],))
 
-    def problem(self, name: str, wanted: TextFormatName | None) -> str:
+    def problem(self, name: str, required: TextFormatName | None) -> str:
         """Return why no form fits."""
         if self.refusal and not self.writes_calls:
             return self.refusal
         if self.drops_results:
             return f"the chat template of {name} leaves out the results of tools: give another chat_template"
-        if wanted is not None and self.writes_calls:
+        if required is not None and self.writes_calls:
             return (
-                f"the chat template of {name} does not write calls in the form {wanted}, but as {self.wrote!r}: give "
+                f"the chat template of {name} does not write calls in the form {required}, but as {self.wrote!r}: give "
                 "another tool_calls"
             )
         seen = f", which it writes as {self.wrote!r}" if self.writes_calls else ""

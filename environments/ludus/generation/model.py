@@ -14,9 +14,9 @@ from typing import Any, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from ludus.client.policies.base import Conversation, EpisodePolicy, PolicyResult, Turn, policy_name
-from ludus.common.completions import read_ending
 from ludus.evaluation.config import ModelSpec
 from ludus.evaluation.models import open_model
+from ludus.forms.endings import read_ending
 from ludus.generation.journal import Journal
 from ludus.protocol.episodes import TaskRow
 from ludus.protocol.errors import (

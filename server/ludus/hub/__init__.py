@@ -2,7 +2,7 @@
 
     core/            files by their SHA-256 digest, in a folder or a bucket; rates; the hub's key; other processes
     database/        the tables, their migrations, connections
-    settings/        the settings of each part; file.py reads the operator's file of them
+    settings/        the settings of each part, and the operator's file of them
     access/          who asks, what names are allowed, and who sees or changes what
     people/          accounts, organizations, tokens, sessions, OpenID, the audit log
     registry/        wheels, publishing, the catalog of packages

@@ -20,7 +20,7 @@ from pydantic_core import from_json, to_json
 
 from ludus.client.policies.base import Turn
 from ludus.common.backoff import RETRIED_STATUSES, Backoff, retry_after
-from ludus.common.completions import Ended, error_details
+from ludus.forms.endings import Ended, error_details
 from ludus.protocol.errors import (
     ConnectionFailed,
     DeadlineExceeded,

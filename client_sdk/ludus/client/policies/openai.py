@@ -27,7 +27,7 @@ from ludus.client.policies.endpoint import (
     refused_output,
     usage_of,
 )
-from ludus.common.completions import read_ending
+from ludus.forms.endings import read_ending
 from ludus.protocol.episodes import ToolSpec
 from ludus.protocol.errors import DeadlineExceeded, InfrastructureFailed
 from ludus.protocol.items import text_message

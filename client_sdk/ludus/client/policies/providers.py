@@ -25,7 +25,7 @@ from ludus.client.policies.endpoint import (
     refused_output,
     usage_of,
 )
-from ludus.common.completions import read_ending
+from ludus.forms.endings import read_ending
 from ludus.protocol.errors import InfrastructureFailed, ParseError
 from ludus.protocol.trajectory import Usage
 

@@ -2,6 +2,4 @@
 
 store.py      blocked wheels in the database, and what a block ends there
 watch.py      what this process knows of them, and what it ends
-api.py        the JSON API
-commands.py   `ludus hub block`, `unblock` and `blocks`
 """

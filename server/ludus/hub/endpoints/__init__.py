@@ -5,7 +5,6 @@ hosts.py          host names of endpoints, for clients that ignore a path
 exchanges.py      HTTP requests, passed on unread; upgrades.py: channels
 answers.py        what an answer of a process may say under the hub's address
 gateways.py       which process gets a request: that of its episode, or the newest version's
-runner.py         the hub as a client of its endpoints
 passes.py         how a process learns who sends a request
 pool.py           all endpoints, the limits on them, new versions, idle ones
 servers.py        the server of one release: started on demand, watched, stopped
@@ -15,5 +14,6 @@ environments.py   its virtual environment; installers.py runs the commands that 
 places.py         what an endpoint sees of this machine
 resources.py      the memory and disk that a release gets
 span_lines.py     spans as a process writes them; span_relay.py sends them on
-releases.py       what a release is; settings.py, logs.py, errors.py
+releases.py       what a release is; logs.py, errors.py
+mounting.py       adds all of it to the hub's application
 """

@@ -1,1 +1,6 @@
-"""The settings of a hub, of each of its parts, and the file that holds them."""
+"""The settings of a hub.
+
+hub.py         all of them; file.py reads the operator's file
+endpoints.py   endpoints; people.py: accounts; results.py: limits on results
+openid.py      the OpenID provider, and who may come in through it
+"""

@@ -1,1 +1,5 @@
-"""The commands of the server: `ludus serve` and those for its tokens, journals and stored rewards."""
+"""The commands of the server.
+
+serve.py     `ludus serve` and `ludus token`
+rescore.py   `ludus rescore` and `ludus checklist`
+"""

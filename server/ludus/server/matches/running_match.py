@@ -6,7 +6,7 @@ How this works:
 * Calls of a match run one at a time: `seats.in_match` wraps each call and takes the match's lock in the order of
   arrival. A call that waits in `SeatedEnvironment.wait_for_others` gives the lock up and takes it again when another
   call has finished. So what a call shows depends only on the calls that finished before it, and repeating the calls in
-  the order in which they finished gives the same match again (`match_recovery.py`).
+  the order in which they finished gives the same match again (`recovery/matches.py`).
 * When a call ends the match, its own result holds its seat's reward. The call of another seat that waits then wakes up
   and ends its episode likewise. The other episodes end at once, with their reward in an entry of source `match`.
 * A seat that ends for another reason has left: `Match.left` decides the match. If its environment or what is below it

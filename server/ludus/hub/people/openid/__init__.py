@@ -1,6 +1,5 @@
 """Signing in through an OpenID Connect provider.
 
-settings.py    the operator's file: the provider, and who may come in through it
 fetching.py    bounded requests to the provider
 provider.py    the provider's documents, where to send a browser, and what a code is worth
 id_tokens.py   checks of ID tokens

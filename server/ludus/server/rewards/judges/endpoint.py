@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from ludus.common.backoff import RETRIED_STATUSES, Backoff, retry_after
-from ludus.common.completions import error_details, read_ending
+from ludus.forms.endings import error_details, read_ending
 from ludus.server.rewards.judges.caches import MemoryCache
 from ludus.telemetry.tracing import active
 
