@@ -14,9 +14,10 @@ SCRIPTS = Path(__file__).parents[2] / "scripts"
 def surface(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
     """The lint, on a checkout with a module of the core and one of a tenant."""
     monkeypatch.syspath_prepend(str(SCRIPTS))
+    import installer
     import lint_surface
 
-    monkeypatch.setattr(lint_surface.installer, "ROOT", tmp_path)
+    monkeypatch.setattr(installer, "ROOT", tmp_path)
     lint_surface._file_of.cache_clear()
     lint_surface.public_names.cache_clear()
     (tmp_path / "server/ludus/server").mkdir(parents=True)
@@ -37,13 +38,17 @@ def surface(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
         ("from ludus.hub.other import Drawer", []),
     ],
 )
-def test_a_tenant_uses_public_names_of_the_core_only(surface: ModuleType, source: str, names: list[str]) -> None:
-    (surface.installer.ROOT / "server/ludus/hub/rooms.py").write_text(source)
+def test_a_tenant_uses_public_names_of_the_core_only(
+    surface: ModuleType, tmp_path: Path, source: str, names: list[str]
+) -> None:
+    (tmp_path / "server/ludus/hub/rooms.py").write_text(source)
     assert [use.name for use in surface.uses() if use.name not in surface.public_names(use.module)] == names
 
 
-def test_the_lint_fails_for_a_private_name(surface: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
-    (surface.installer.ROOT / "server/ludus/hub/rooms.py").write_text("from ludus.server.desk import Drawer\n")
+def test_the_lint_fails_for_a_private_name(
+    surface: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "server/ludus/hub/rooms.py").write_text("from ludus.server.desk import Drawer\n")
     with pytest.raises(SystemExit, match="1 names"):
         surface.main()
     assert "rooms.py:1: Drawer is not in the __all__ of ludus.server.desk" in capsys.readouterr().out
