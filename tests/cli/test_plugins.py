@@ -10,9 +10,12 @@ from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
+import typer
 
+from ludus.cli import evaluate
 from ludus.cli._lazy import advice, declared_commands, importer
 from ludus.client.loading import load_object
+from ludus.protocol.errors import Unsupported
 from ludus.protocol.text import printable
 
 Ludus = Callable[..., CompletedProcess[str]]
@@ -161,15 +164,21 @@ def test_help_imports_none_of_the_heavy_packages() -> None:
     assert done.stdout.splitlines()[-1] == "HEAVY []"
 
 
-def test_an_evaluation_that_no_package_can_submit_is_refused_before_its_first_episode(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@pytest.mark.parametrize(
+    ("target", "publishers", "message"),
+    [
+        ("ada/dice@1.0.0", False, "no installed package publishes results"),
+        ("ada/dice", True, "name the version that was evaluated: ada/dice@VERSION"),
+        ("ada/dice@", True, "name the version that was evaluated: ada/dice@VERSION"),
+    ],
+)
+def test_an_evaluation_that_cannot_be_submitted_is_refused_before_its_first_episode(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, target: str, publishers: bool, message: str
 ) -> None:
-    from ludus.cli import evaluate
-    from ludus.protocol.errors import Unsupported
-
-    monkeypatch.setattr(evaluate, "entry_points", lambda group: ())
+    if not publishers:
+        monkeypatch.setattr(evaluate, "entry_points", lambda group: ())
     config = tmp_path / "evaluation.toml"
     config.write_text('[[models]]\nmodel = "random"\n[[environments]]\ntarget = "guess_number"\n')
-    with pytest.raises(Unsupported, match="no installed package publishes results"):
-        evaluate.eval_command(config, out=tmp_path / "out", submit="ada/dice@1.0.0")
+    with pytest.raises((Unsupported, typer.BadParameter), match=message):
+        evaluate.eval_command(config, out=tmp_path / "out", submit=target)
     assert not (tmp_path / "out").exists()

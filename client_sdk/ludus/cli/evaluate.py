@@ -33,7 +33,7 @@ REPORT: Final = "report.html"
 
 PUBLISHERS: Final = "ludus.evaluations"
 """The group of entry points of modules that publish results: they have `register(app)`, which adds subcommands to
-`ludus eval`, and `upload`, which `--submit` calls."""
+`ludus eval`, `published(to)`, which refuses a wrong `--submit`, and `upload`, which does what it asks for."""
 
 
 class _Group(TyperGroup):
@@ -169,7 +169,10 @@ def eval_command(
     Exits with 0 when every episode was played and scored, 1 when some were not, 5 when none was.
     """
     settings = _config(config, dict(locals()))
-    publisher = None if submit is None else _publisher()  # before the episodes, which may take hours
+    # Before the episodes, which may take hours.
+    publisher = None if submit is None else _publisher()
+    if publisher is not None:
+        publisher.published(submit)
     with playing.interruptible(out):
         results = run(_evaluate(settings, out, resume, keep_going))
     if as_json:

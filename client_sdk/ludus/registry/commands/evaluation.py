@@ -62,6 +62,18 @@ def submit(
         print_json([one.model_dump(mode="json", by_alias=True) for one in found])
 
 
+def published(to: str) -> tuple[str, str]:
+    """Return the package and the version of `OWNER/NAME@VERSION`.
+
+    Raises:
+        BadParameter: it names no version.
+    """
+    package, _, version = to.partition("@")
+    if not version:
+        raise typer.BadParameter(f"name the version that was evaluated: {package}@VERSION")
+    return package, version
+
+
 async def upload(
     results: EvaluationResults, folder: Path, to: str, models: Sequence[str], hub: str, token: str | None, *,
     with_rollouts: bool = False,
@@ -73,9 +85,7 @@ async def upload(
         InvalidParams: there is nothing to upload, or the evaluation is not complete.
         LudusError: the hub refuses it.
     """
-    package, at, version = to.partition("@")
-    if not at or not version:
-        raise typer.BadParameter(f"name the version that was evaluated: {package}@VERSION")
+    package, version = published(to)
     found = []
     async with connect_as(ResultsClient, hub, token) as client:
         info = await client.version(package, version)
