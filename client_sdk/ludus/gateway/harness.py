@@ -28,7 +28,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from ludus.gateway.server import MODEL
+from ludus.gateway.routes import MODEL
 from ludus.protocol.harness import HarnessExit
 
 KEPT_VARIABLES: Final = ("PATH", "LANG", "LC_ALL", "TZ", "SSL_CERT_FILE", "SSL_CERT_DIR", "SYSTEMROOT")
