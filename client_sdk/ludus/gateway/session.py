@@ -172,6 +172,8 @@ class EpisodeSession:
     the end is answered with a fixed text, and neither sampled nor recorded."""
     calls: list[ModelCall] = field(default_factory=list[ModelCall])
     """The calls that were answered, in the order in which they ended."""
+    offered: set[str] = field(default_factory=set[str])
+    """The names of the tools that the policy had in any call."""
     refused: list[Refusal] = field(default_factory=list[Refusal])
     """The calls that were refused."""
     last: ModelCall | Refusal | None = None
@@ -345,6 +347,7 @@ class EpisodeSession:
             if place is not None:
                 place.continued = False
             raise
+        self.offered |= {spec.name for spec in request.tools}
         turn = self._parsed(generation, request.tools)
         self._overflowed = turn.cut and room < longest
         reply, entry = self._reply(request, prompt, turn, generation, number)
