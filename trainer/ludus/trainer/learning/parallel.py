@@ -129,8 +129,9 @@ def _device(name: str, local_rank: int) -> torch.device:
 
 
 def decoder_layers(model: PreTrainedModel) -> list[nn.Module]:
-    """Return the model's transformer blocks in order."""
-    return list(cast(nn.ModuleList, model.get_decoder().layers))
+    """Return the model's transformer blocks in order: the longest list of modules in its decoder."""
+    lists = [module for module in model.get_decoder().children() if isinstance(module, nn.ModuleList)]
+    return list(max(lists, key=len))
 
 
 def prepare(model: PreTrainedModel, config: ModelConfig) -> None:
