@@ -72,20 +72,32 @@ BUFFERED: dict[str, dict[str, Any]] = {
 }
 """Families whose checkpoints have tensors that no gradient reaches: routers' biases, layers' scales."""
 PLAIN: dict[str, dict[str, Any]] = {
-    "cohere": {"logit_scale": 1.0},
+    "afmoe": EXPERTS,
+    "arcee": {},
+    "cohere": {"logit_scale": 0.25},
+    "cohere2": {},
+    "deepseek_v2": EXPERTS | LATENT,
+    "ernie4_5": {},
     "ernie4_5_moe": EXPERTS,
     "exaone4": {},
     "gemma": {},
     "gemma3_text": {},
     "glm4": {},
-    "granitemoe": EXPERTS,
+    "gpt2": {"tie_word_embeddings": True},
+    "granite": {"logits_scaling": 8.0},
+    "granitemoe": EXPERTS | {"logits_scaling": 6.0},
+    "hunyuan_v1_dense": {},
     "llama": {},
+    "ministral3": {},
     "mistral": {},
     "mixtral": EXPERTS,
+    "nanochat": {},
     "olmo2": {},
+    "olmo3": {},
     "olmoe": EXPERTS,
     "phi3": {},
     "qwen2": {"tie_word_embeddings": True},
+    "qwen2_moe": EXPERTS | {"shared_expert_intermediate_size": 32},
     "qwen3": {"tie_word_embeddings": True},
     "qwen3_moe": EXPERTS,
     "seed_oss": {},
@@ -170,11 +182,35 @@ HYBRID: dict[str, dict[str, Any]] = {
     },
 }
 """Families with recurrent layers."""
+INDEXED: dict[str, Any] = {
+    "layer_types": ["indexed_attention"] * 2,
+    "mlp_layer_types": ["dense", "sparse"],
+    "index_topk": 8,
+    "index_head_dim": 16,
+    "index_n_heads": 16,  # with few, scores that are all 0 tie, and the length of the row decides which are taken
+}
 LONELY: dict[str, dict[str, Any]] = {
     "bloom": {"tie_word_embeddings": True},
+    "deepseek_v32": EXPERTS | LATENT | INDEXED,
     "gemma2": {"attn_logit_softcapping": 5.0, "final_logit_softcapping": 3.0, "query_pre_attn_scalar": 16},
+    "glm_moe_dsa": EXPERTS | LATENT | INDEXED,
     "gpt_oss": EXPERTS,
+    "granite_swa": {},
+    "llama4_text": EXPERTS | {"num_experts_per_tok": 1, "attention_chunk_size": 16, "intermediate_size_mlp": 64},
+    "mimo_v2_flash": EXPERTS | {"v_head_dim": 16},
+    "minimax_m3_vl_text": EXPERTS
+    | {
+        "layer_types": ["full_attention", "minimax_m3_sparse"],
+        "index_n_heads": 2,
+        "index_head_dim": 16,
+        "index_block_size": 4,
+        "index_topk_blocks": 2,
+        "dense_intermediate_size": 64,
+        "shared_intermediate_size": 32,
+        "rotary_dim": 8,
+    },
     "nemotron": {},
+    "phimoe": EXPERTS,
     "stablelm": {},
 }
 """Families without recurrent layers, of which a row can hold one sample only."""

@@ -156,7 +156,8 @@ def slot_attention(
     query, key, value = (functional.pad(new[0], (0, wide - new.shape[-1])) for new in (query, key, value))
     both = torch.cat([key, value]).transpose(0, 1)
     layer: int = module.layer_idx  # type: ignore[assignment]
-    return attend(layer, query.transpose(0, 1), both, slots, scale, sliding_window)[None, ..., :dim], None
+    result = attend(layer, query.transpose(0, 1), both, slots, scale, sliding_window)
+    return result[None, ..., :dim].contiguous(), None  # some models take another view of it
 
 
 def attend(layer: int, query: Tensor, both: Tensor, work: Pass, scale: float, window: int | None) -> Tensor:

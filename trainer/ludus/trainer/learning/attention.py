@@ -176,10 +176,17 @@ def require_plain(
         raise ModelError(f"{kind} has {changes[0]}")
     if mask is not None:  # transformers makes none for this attention, so the model has made it
         raise ModelError(f"{kind} has a mask of its own")
-    layers, number = getattr(getattr(module, "config", None), "layer_types", None), getattr(module, "layer_idx", None)
-    sliding = layers and number is not None and number < len(layers) and "sliding" in layers[number]
-    if sliding and sliding_window is None:
+    if sliding_window is None and _has_window(module):
         raise ModelError(f"{kind} leaves the width of its sliding window to the mask")
+
+
+def _has_window(module: torch.nn.Module) -> bool:
+    """Return whether the configuration gives an attention a sliding window."""
+    config, number = getattr(module, "config", None), getattr(module, "layer_idx", None)
+    kinds: Sequence[str] = getattr(config, "layer_types", None) or ()
+    if number is not None and number < len(kinds):
+        return "sliding" in kinds[number]
+    return getattr(config, "sliding_window", None) is not None
 
 
 def attend_alone(

@@ -69,7 +69,7 @@ from ludus.trainer.learning.parallel import (
     reshard,
     whole,
 )
-from ludus.trainer.learning.rows import decode, traits_of
+from ludus.trainer.learning.rows import decode, decoder_of, traits_of
 
 CULPRITS = 8
 """The maximum number of samples that an error names."""
@@ -96,7 +96,7 @@ class Policy(nn.Module):
     def forward(self, micro: MicroBatch, entropy: bool) -> tuple[Tensor, Tensor | None]:
         """Return [N] log-probabilities of `micro.targets`, and [N] entropies in nats if requested; both float32."""
         layout = Layout(micro.lengths, self.attention, micro.ids.device, micro.spread, micro.kept)
-        decoder: Any = self.model.get_decoder()
+        decoder = decoder_of(self.model)
         head: Any = self.model.get_output_embeddings()
         hidden = decode(decoder, self.traits.rows, micro.ids, micro.positions, layout).last_hidden_state[0]
         # Only the positions that count: the logits of all tokens would be the largest tensor of the step.

@@ -46,7 +46,8 @@ _ANY_LENGTH: Final = {
     "dense",
     "sparse",
 }
-"""Kinds of layers that do the same at every length."""
+"""Kinds of layers that do the same at every length. What all others do at length is left to transformers' plain code,
+apart from chunks, for which it makes masks."""
 _SCALES: Final = ("logit_scale", "logits_scaling", "lm_head_multiplier")
 """Keys of configurations that say by what logits are multiplied or divided."""
 _CAPS: Final = ("final_logit_softcapping", "logits_soft_cap")
@@ -100,6 +101,12 @@ def traits_of(model: PreTrainedModel) -> Traits:
         finally:
             set_attention(model, before)
     return traits
+
+
+def decoder_of(model: PreTrainedModel) -> Any:
+    """Return the part of a model that ends with the states from which its head makes logits."""
+    decoder: Any = model.get_decoder()
+    return model.model if decoder is model else decoder  # Llama 4's wrapper has it under no name that is looked up
 
 
 def decode(model: Any, rows: Rows, ids: Tensor, positions: Tensor, layout: Layout) -> Any:
@@ -174,7 +181,7 @@ def _states(model: PreTrainedModel, rows: Rows, ids: Tensor, layout: Layout) -> 
     """Return the states of a row, [R, d]."""
     positions = torch.cat([torch.arange(length) for length in layout.lengths]).to(ids.device)
     positions = positions if layout.kept is None else positions[layout.kept]
-    states: Tensor = decode(model.get_decoder(), rows, ids, positions, layout).last_hidden_state[0]
+    states: Tensor = decode(decoder_of(model), rows, ids, positions, layout).last_hidden_state[0]
     return states
 
 
@@ -193,12 +200,11 @@ def _find_alone(model: PreTrainedModel, sample: Tensor, beginning: Tensor) -> st
             f"a {model.config.model_type} model looks ahead: the state of a token changes by {change:.2g} of its size "
             "with the tokens after it. It is not supported"
         )
-    if not model._can_set_attn_implementation():
+    if not model._can_set_attn_implementation() or _kinds(model) - _ANY_LENGTH - {"chunked_attention"}:
         return "eager"
     try:
         set_attention(model, ALONE)
-        # A median: rounding may change a token's choice of experts.
-        same = float(_changes(_states(model, "single", sample, layout), plain).median()) <= ROUNDING
+        same = _relative(_states(model, "single", sample, layout), plain) <= ROUNDING
     except Exception:  # as in `_find_rows`
         same = False
     return ALONE if same else "eager"
@@ -214,14 +220,18 @@ def _not_packable(model: PreTrainedModel) -> str | None:
     """Return why a model is not tried in rows of several samples; None if it is."""
     if not model._can_set_attn_implementation():
         return "its attention cannot be exchanged"
-    kinds = set(getattr(model.config.get_text_config(), "layer_types", None) or ()) - _ANY_LENGTH
+    kinds = _kinds(model) - _ANY_LENGTH
     return f"it has layers of the kind {min(kinds)}" if kinds else None
+
+
+def _kinds(model: PreTrainedModel) -> set[str]:
+    return set(getattr(model.config.get_text_config(), "layer_types", None) or ())
 
 
 def _find_head(model: PreTrainedModel, rows: Rows, ids: Tensor) -> Head:
     """Return how logits follow from the states and the LM head's weight."""
     head: Any = model.get_output_embeddings()
-    decoder, layout = model.get_decoder(), Layout((len(ids),), device=ids.device)
+    decoder, layout = decoder_of(model), Layout((len(ids),), device=ids.device)
     positions = torch.arange(len(ids), device=ids.device)
     logits: Tensor = decode(model, rows, ids, positions, layout).logits[0].float()
     states = decode(decoder, rows, ids, positions, layout).last_hidden_state[0]
