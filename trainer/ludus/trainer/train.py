@@ -367,6 +367,8 @@ async def _open(
     stack.callback(log.close)
     if renderer.tells_time:
         log.note(f"the chat template gets the same time in the whole run: {renderer.clock:%Y-%m-%d %H:%M}")
+    if (remark := worker.learner.policy.traits.remark) is not None:
+        log.note(remark)
     engine = await open_engine(config, parallel.device)
     stack.push_async_callback(engine.aclose)
     harness = await stack.enter_async_context(open_harness(config.rollouts, engine, renderer))
