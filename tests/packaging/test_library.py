@@ -50,20 +50,17 @@ def announced(command: list[str], pattern: str, folder: Path) -> Iterator[list[s
 
 
 @pytest.fixture(scope="module")
-def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The hub's folder of data."""
+    return tmp_path_factory.mktemp("hub") / "data"
+
+
+@pytest.fixture(scope="module")
+def hub(data: Path) -> Iterator[str]:
     """The address of a new hub with everything that `make hub` publishes."""
-    folder = tmp_path_factory.mktemp("hub")
-    command = [
-        sys.executable,
-        "-u",
-        str(ROOT / "scripts" / "run_hub.py"),
-        "--port",
-        "0",
-        "--data",
-        str(folder / "data"),
-    ]
+    command = [sys.executable, "-u", str(ROOT / "scripts" / "run_hub.py"), "--port", "0", "--data", str(data)]
     published = ".*".join(rf"ludus/{name} [0-9.]+ was published\n" for name in NAMES)
-    with announced(command, rf"Ludus hub at (\S+).*{published}", folder) as (url,):
+    with announced(command, rf"Ludus hub at (\S+).*{published}", data.parent) as (url,):
         yield url
 
 
@@ -95,6 +92,16 @@ def run(*command: str, folder: Path, code: int = 0) -> str:
 
 def test_the_packages_are_those_that_this_test_plays() -> None:
     assert sorted(TASKS) == NAMES
+
+
+def test_a_version_that_the_hub_has_is_not_published_again(
+    hub: str, data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    import run_hub
+
+    run_hub.publish_library(hub, data)
+    assert capsys.readouterr().out == ""
 
 
 @pytest.mark.parametrize("name", NAMES)
