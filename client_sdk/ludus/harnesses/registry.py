@@ -7,7 +7,18 @@ from typing import Final
 
 from ludus.harnesses.program import Program
 
-NAMES: Final = ("claude-code", "codex", "opencode", "pi")
+_MODULES: Final = {
+    "claude-code": "claude_code",
+    "cline": "cline",
+    "codex": "codex",
+    "continue": "continue_cli",
+    "copilot": "copilot",
+    "gemini-cli": "gemini_cli",
+    "opencode": "opencode",
+    "pi": "pi",
+    "qwen-code": "qwen_code",
+}
+NAMES: Final = tuple(_MODULES)
 
 
 def find_program(name: str) -> Program:
@@ -16,8 +27,6 @@ def find_program(name: str) -> Program:
     Raises:
         KeyError: there is no such program.
     """
-    if name not in NAMES:
-        raise KeyError(name)
-    module = importlib.import_module(f"ludus.harnesses.programs.{name.replace('-', '_')}")
+    module = importlib.import_module(f"ludus.harnesses.programs.{_MODULES[name]}")
     program: Program = module.PROGRAM
     return program
