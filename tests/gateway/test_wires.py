@@ -1,4 +1,4 @@
-"""The three wires, whole and streamed, against one conversation; and what each says to a bad request."""
+"""The four wires, whole and streamed, against one conversation; and what each says to a bad request."""
 
 from __future__ import annotations
 
@@ -12,7 +12,12 @@ from gateway_play import ADD, Caller, Open, RecordingEngine, check_exact
 from scripted import call
 
 SAID = "Let me add." + call("add", a=1, b=2)
-PATHS = {"chat": "chat/completions", "responses": "responses", "anthropic": "messages"}
+PATHS = {
+    "chat": "chat/completions", "responses": "responses", "anthropic": "messages",
+    "google": "/v1beta/models/some-model:generateContent",
+}  # fmt: skip
+GOOGLE_FIELDS = {"top_p": "topP", "temperature": "temperature", "max_tokens": "maxOutputTokens"}
+"""Fields of the other wires, and their names in Google's `generationConfig`."""
 
 
 def anthropic_tool(function: dict[str, Any]) -> dict[str, Any]:
@@ -29,6 +34,15 @@ def body(wire: str, **fields: Any) -> dict[str, Any]:
         }
     elif wire == "responses":
         first = {"instructions": "Be brief.", "input": [user], "tools": [{"type": "function", **ADD}]}
+    elif wire == "google":
+        given = {GOOGLE_FIELDS[name]: fields.pop(name) for name in GOOGLE_FIELDS if name in fields}
+        return {
+            "systemInstruction": {"parts": [{"text": "Be brief."}]},
+            "contents": [{"role": "user", "parts": [{"text": "Add."}]}],
+            "tools": [{"functionDeclarations": [ADD]}],
+            "generationConfig": given,
+            **fields,
+        }
     else:
         first = {"system": "Be brief.", "messages": [user], "tools": [anthropic_tool(ADD)], "max_tokens": 1000}
     return {"model": "some-model", **first, **fields}
@@ -43,6 +57,11 @@ def follow(wire: str, first: dict[str, Any], reply: dict[str, Any], text: str) -
     if wire == "responses":
         output = {"type": "function_call_output", "call_id": reply["output"][-1]["call_id"], "output": text}
         return {**first, "input": [*first["input"], *reply["output"], output]}
+    if wire == "google":
+        turn = reply["candidates"][0]["content"]
+        response = {"name": "add", "response": {"output": text}}  # without the id of the call, as older clients
+        answer = {"role": "user", "parts": [{"functionResponse": response}]}
+        return {**first, "contents": [*first["contents"], turn, answer]}
     output = {"type": "tool_result", "tool_use_id": reply["content"][-1]["id"], "content": text}
     turn = {"role": "assistant", "content": reply["content"]}
     return {**first, "messages": [*first["messages"], turn, {"role": "user", "content": [output]}]}
@@ -63,12 +82,16 @@ def parts(wire: str, reply: dict[str, Any]) -> tuple[str, str, dict[str, Any], s
     if wire == "responses":
         message, made = reply["output"]
         return message["content"][0]["text"], made["name"], json.loads(made["arguments"]), reply["status"]
+    if wire == "google":
+        (candidate,) = reply["candidates"]
+        written, made = candidate["content"]["parts"]
+        return written["text"], made["functionCall"]["name"], made["functionCall"]["args"], candidate["finishReason"]
     said, made = reply["content"]
     return said["text"], made["name"], made["input"], reply["stop_reason"]
 
 
 @pytest.mark.parametrize(
-    ("wire", "end"), [("chat", "tool_calls"), ("responses", "completed"), ("anthropic", "tool_use")]
+    ("wire", "end"), [("chat", "tool_calls"), ("responses", "completed"), ("anthropic", "tool_use"), ("google", "STOP")]
 )
 async def test_a_conversation_is_one_exact_sample_over_each_wire(
     wire: str, end: str, open_episode: Open, engine: RecordingEngine
@@ -80,7 +103,7 @@ async def test_a_conversation_is_one_exact_sample_over_each_wire(
         answer = await caller.post(PATHS[wire], request)
         assert answer.status == 200
         assert parts(wire, answer.value) == ("Let me add.", "add", {"a": 1, "b": 2}, end)
-        assert answer.value["model"] == "some-model"
+        assert answer.value["modelVersion" if wire == "google" else "model"] == "some-model"
         request = follow(wire, request, answer.value, f"result {number}")
     check_exact(caller.session, engine)
     (sample,) = caller.session.samples
@@ -97,8 +120,8 @@ async def test_the_wires_give_the_policy_the_same_prompts(open_episode: Open, en
         first = body(wire)
         await caller.post(path, follow(wire, first, (await caller.post(path, first)).value, "3"))
     prompts = [prompt for prompt, _ in engine.seen]
-    assert prompts[0::2] == [prompts[0]] * 3
-    assert prompts[1::2] == [prompts[1]] * 3
+    assert prompts[0::2] == [prompts[0]] * len(PATHS)
+    assert prompts[1::2] == [prompts[1]] * len(PATHS)
 
 
 async def test_a_streamed_chat_completion_adds_up_to_the_whole_one(open_episode: Open, engine: RecordingEngine) -> None:
@@ -153,8 +176,13 @@ async def test_tokens_of_a_prompt_are_counted_without_a_call(open_episode: Open,
     request = body("anthropic")
     del request["max_tokens"]
     counted = await caller.post("messages/count_tokens", request)
+    response = await caller.post("responses/input_tokens", body("responses"))
+    for whole in (body("google"), {"generateContentRequest": body("google")}):
+        google = await caller.post("/v1beta/models/some-model:countTokens", whole)
+        assert google.value == {"totalTokens": counted.value["input_tokens"]}
     await caller.post("messages", body("anthropic"))
     assert counted.value == {"input_tokens": len(engine.seen[0][0])}
+    assert response.value == {"object": "response.input_tokens", **counted.value}
     assert len(caller.session.calls) == 1
 
 
@@ -164,11 +192,13 @@ async def test_the_harness_may_ask_for_fewer_tokens_but_not_for_more(
     caller = await open_episode(max_tokens=8)
     for asked in (3, 1000):
         for wire, path in PATHS.items():
-            name = {"chat": "max_completion_tokens", "responses": "max_output_tokens", "anthropic": "max_tokens"}[wire]
+            name = {"chat": "max_completion_tokens", "responses": "max_output_tokens"}.get(wire, "max_tokens")
             answer = await caller.post(path, body(wire, **{name: asked}))
             assert len(engine.seen[-1][1].ids) == min(asked, 8)
-            ends = answer.value.get("stop_reason") or answer.value.get("status")
-            assert (ends or answer.value["choices"][0]["finish_reason"]) in ("length", "incomplete", "max_tokens")
+            value = answer.value
+            (choice,) = value.get("choices") or value.get("candidates") or [value]
+            ends = [choice.get(field) for field in ("stop_reason", "status", "finish_reason", "finishReason")]
+            assert {"length", "incomplete", "max_tokens", "MAX_TOKENS"} & set(ends)
 
 
 # ── sampling ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -179,11 +209,14 @@ async def test_other_sampling_is_not_followed_and_the_reply_says_so(
     wire: str, open_episode: Open, engine: RecordingEngine
 ) -> None:
     caller = await open_episode()
-    answer = await caller.post(PATHS[wire], body(wire, temperature=0.2, top_p=0.9, metadata={"x": 1}, unknown=[1]))
-    assert answer.headers["x-ludus-overridden"] == "temperature, top_p"
+    answer = await caller.post(PATHS[wire], body(wire, temperature=0.2, top_p=0.9, labels=None, unknown=[1]))
+    names = {"temperature", "topP" if wire == "google" else "top_p", "unknown"}
+    assert set(answer.headers["x-ludus-overridden"].split(", ")) == names
     assert engine.temperatures == {1.0}
-    assert caller.session.calls[0].overridden == ("temperature", "top_p")
-    plain = await caller.post(PATHS[wire], body(wire, temperature=1, top_p=1.0, stream=False))
+    assert set(caller.session.calls[0].overridden) == names
+    plain = await caller.post(
+        PATHS[wire], body(wire, temperature=1, **({} if wire == "google" else {"top_p": 1.0}), stream=False)
+    )
     assert "x-ludus-overridden" not in plain.headers
 
 
@@ -197,8 +230,17 @@ FORBIDDEN = [
     ("chat", {"logprobs": True}, "logprobs"),
     ("responses", {"tool_choice": "required"}, "tool_choice"),
     ("responses", {"text": {"format": {"type": "json_schema", "name": "x", "schema": {}}}}, "text"),
-    ("responses", {"previous_response_id": "resp_1"}, "previous_response_id"),
+    ("responses", {"conversation": "conv_1"}, "conversation"),
+    ("responses", {"include": ["message.output_text.logprobs"]}, "logprobs"),
+    ("chat", {"continue_final_message": True}, "continue_final_message"),
+    ("chat", {"return_token_ids": True}, "return_token_ids"),
+    ("chat", {"stop_token_ids": [3]}, "stop_token_ids"),
     ("anthropic", {"tool_choice": {"type": "any"}}, "tool_choice"),
+    ("anthropic", {"output_config": {"format": {"type": "json_schema", "schema": {}}}}, "output_config"),
+    ("google", {"generationConfig": {"responseMimeType": "application/json"}}, "responseMimeType"),
+    ("google", {"generationConfig": {"stopSequences": ["x"]}}, "stopSequences"),
+    ("google", {"toolConfig": {"functionCallingConfig": {"mode": "ANY"}}}, "toolConfig"),
+    ("google", {"cached_content": "cachedContents/1"}, "cachedContent"),
     ("anthropic", {"stop_sequences": ["x"]}, "stop_sequences"),
 ]
 
@@ -215,6 +257,8 @@ async def test_a_reply_of_another_form_is_refused_by_name_unless_the_user_overri
     assert "gateway overrides" in error["message"]
     if wire == "anthropic":
         assert (answer.value["type"], error["type"]) == ("error", "invalid_request_error")
+    elif wire == "google":
+        assert (error["code"], error["status"]) == (400, "INVALID_ARGUMENT")
     else:
         assert (error["param"], error["code"]) == (param, "unsupported_parameter")
     assert engine.seen == []
@@ -236,22 +280,29 @@ MUTATIONS: list[Callable[[dict[str, Any]], Any]] = [
     lambda body: b"\xff\xfe",
     lambda body: [],
     lambda body: {},
-    lambda body: {**body, "messages": [], "input": []},
-    lambda body: {**body, "messages": None, "input": None},
-    lambda body: {**body, "messages": [3], "input": [3]},
+    lambda body: {**body, "messages": [], "input": [], "contents": [], "instructions": None},
+    lambda body: {**body, "messages": None, "input": None, "contents": None},
+    lambda body: {**body, "messages": [3], "input": [3], "contents": [3]},
     lambda body: {**body, "messages": [{"role": "wizard", "content": "x"}],
-                  "input": [{"role": "wizard", "content": "x"}]},
-    lambda body: {**body, "messages": [{"role": "user", "content": 3}], "input": [{"role": "user", "content": 3}]},
-    lambda body: {**body, "messages": [{"role": "user", "content": [{"type": "image"}]}],
-                  "input": [{"role": "user", "content": [{"type": "input_image"}]}]},
+                  "input": [{"role": "wizard", "content": "x"}], "contents": [{"role": "wizard", "parts": []}]},
+    lambda body: {**body, "messages": [{"role": "user", "content": 3}], "input": [{"role": "user", "content": 3}],
+                  "contents": [{"role": "user", "parts": [{"text": 3}]}]},
     lambda body: {**body, "tools": 3},
-    lambda body: {**body, "tools": [{"type": "web_search_20250305", "name": "web"}]},
-    lambda body: {**body, "tools": [{"type": "function", "function": {"name": 3}, "name": 3}]},
-    lambda body: {**body, "max_tokens": "many", "max_completion_tokens": 0, "max_output_tokens": -1},
-    lambda body: {**body, "model": 3},
+    lambda body: {**body, "tools": [{"function": {"name": 3}, "name": 3, "functionDeclarations": [{"name": 3}]}]},
+    lambda body: {**body, "max_tokens": "many", "max_completion_tokens": 0, "max_output_tokens": -2,
+                  "generationConfig": {"maxOutputTokens": 0}},
+    lambda body: {**body, "model": 3, "generationConfig": 3},
     lambda body: {**body, "messages": [{"role": "assistant", "tool_calls": [{}], "content": [{"type": "tool_use"}]}],
-                  "input": [{"type": "function_call"}]},
-    lambda body: {**body, "messages": [{"role": "tool"}], "input": [{"type": "function_call_output"}]},
+                  "input": [{"type": "function_call"}],
+                  "contents": [{"role": "model", "parts": [{"functionCall": {}}]}]},
+    lambda body: {**body, "messages": [{"role": "tool"}], "input": [{"type": "function_call_output"}],
+                  "contents": [{"parts": [{"functionResponse": {}}]}]},
+    lambda body: {**body, "messages": [{"role": "assistant", "content": "No."}],
+                  "input": [{"role": "assistant", "content": "No."}],
+                  "contents": [{"role": "model", "parts": [{"text": "No."}]}]},
+    lambda body: {**body, "messages": [{"role": "assistant", "function_call": 3, "content": [{"type": 3, "text": 3}]}],
+                  "input": [{"id": "fc_never_given"}], "contents": [{"role": "user", "parts": 3}]},
+    lambda body: {**body, "previous_response_id": "resp_never_given", "messages": 3, "contents": 3},
     lambda body: b"[" * 100_000,
 ]  # fmt: skip
 
@@ -266,7 +317,7 @@ async def test_bad_input_is_an_error_in_the_wires_form_and_the_episode_goes_on(
     assert answer.status == 400
     assert answer.headers["x-should-retry"] == "false"
     error = answer.value["error"]
-    assert error["type"] == "invalid_request_error"
+    assert (error.get("type") or error["status"]) in ("invalid_request_error", "INVALID_ARGUMENT")
     assert "Traceback" not in error["message"]
     assert (await caller.post(PATHS[wire], body(wire))).status == 200
 
@@ -295,7 +346,7 @@ async def test_only_the_key_of_a_running_episode_opens_the_gateway(open_episode:
             answer = await caller.post(path, body(wire), url=url, headers=headers)
             assert answer.status == 401
         key = caller.session.key
-        for headers in ({"Authorization": f"Bearer {key}"}, {"x-api-key": key}):
+        for headers in ({"Authorization": f"Bearer {key}"}, {"x-api-key": key}, {"x-goog-api-key": key}):
             assert (await caller.post(path, body(wire), url=base, headers=headers)).status == 200
     assert len(caller.session.key) > 30
     assert caller.session.key not in repr(caller.session)
@@ -320,14 +371,16 @@ async def test_calls_beyond_the_limit_end_the_episode(open_episode: Open) -> Non
     assert [refusal.kind for refusal in caller.session.refused] == ["limit", "ended"]
 
 
-CONTEXT = {"chat": "context_length_exceeded", "responses": "context_length_exceeded", "anthropic": "prompt is too long"}
+CONTEXT = {"chat": "context_length_exceeded", "responses": "context_length_exceeded",
+           "anthropic": "prompt is too long: ",
+           "google": "exceeds the maximum number of tokens allowed (300)"}  # fmt: skip
 
 
 @pytest.mark.parametrize("wire", PATHS)
 async def test_a_full_context_is_an_error_that_the_harness_may_recover_from(wire: str, open_episode: Open) -> None:
     caller = await open_episode(context=300)
     long = "x" * 400
-    fields = {"messages": [{"role": "user", "content": long}], "input": long}
+    fields = {"messages": [{"role": "user", "content": long}], "input": long, "contents": [{"parts": {"text": long}}]}
     answer = await caller.post(PATHS[wire], body(wire, **fields))
     assert (answer.status, caller.session.stopped) == (400, "context_limit")
     assert CONTEXT[wire] in json.dumps(answer.value)

@@ -68,15 +68,23 @@ class Caller:
 
     async def post(self, path: str, body: Any, *, url: str | None = None, headers: Any = None) -> Answer:
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
-        target = f"{url or self.gateway.base_url(self.session)}/v1/{path}"
-        async with self.http.post(target, data=data, headers=headers) as response:
+        async with self.http.post(self.address(path, url), data=data, headers=headers) as response:
+            text = await response.text()
+            return Answer(response.status, json.loads(text), {k.lower(): v for k, v in response.headers.items()})
+
+    def address(self, path: str, url: str | None = None) -> str:
+        """The URL of a path below the episode's `/v1/`, or below its key if the path begins with a slash."""
+        base = url or self.gateway.base_url(self.session)
+        return f"{base}{path}" if path.startswith("/") else f"{base}/v1/{path}"
+
+    async def get(self, path: str, headers: Any = None) -> Answer:
+        async with self.http.get(self.address(path), headers=headers) as response:
             text = await response.text()
             return Answer(response.status, json.loads(text), {k.lower(): v for k, v in response.headers.items()})
 
     async def events(self, path: str, body: Any) -> list[tuple[str | None, Any]]:
         """The events of a streamed reply: name and data."""
-        target = f"{self.gateway.base_url(self.session)}/v1/{path}"
-        async with self.http.post(target, json={**body, "stream": True}) as response:
+        async with self.http.post(self.address(path), json={**body, "stream": True}) as response:
             assert response.headers["Content-Type"].startswith("text/event-stream")
             found: list[tuple[str | None, Any]] = []
             for block in (await response.text()).strip().split("\n\n"):

@@ -28,7 +28,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from ludus.gateway.server import MODEL
+from ludus.gateway.routes import MODEL
 from ludus.harnesses import NAMES, NotInstalled, find_program, harness_command
 from ludus.protocol.harness import HarnessExit
 

@@ -7,7 +7,7 @@
         session.samples                    # what the engine saw and sampled
 
 A key that cannot be guessed names the episode, so the harness is not trusted to say which episode it plays: in the path
-(`http://host:port/KEY/v1`), or as the API key at `http://host:port/v1`.
+(`http://host:port/KEY/v1`), or as the API key at `http://host:port/v1`. `routes` lists the addresses.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import asyncio
 import json
 import secrets
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import replace
 from types import ModuleType, TracebackType
 from typing import Any, Final, Self
 
@@ -27,14 +28,20 @@ from aiohttp.web_protocol import RequestHandler
 from pydantic_core import from_json, to_json
 
 from ludus.gateway.engine import PolicyEngine
-from ludus.gateway.session import EpisodeSession, GatewayLimits, TimeLimit
-from ludus.gateway.wires import anthropic, chat, responses
-from ludus.gateway.wires.requests import ModelReply, ModelRequest, Refusal
+from ludus.gateway.routes import MODEL, Route, find_route, key_of, models, unknown
+from ludus.gateway.session import EpisodeSession, GatewayLimits, ReplyKey, TimeLimit
+from ludus.gateway.wires import google, responses
+from ludus.gateway.wires.requests import AssistantEntry, ContextFull, ModelReply, ModelRequest, Refusal, RequestContext
 from ludus.rendering import Renderer
 
-MODEL: Final = "policy"
-"""The name under which the gateway lists its model. A harness may give any name."""
 LOOPBACK: Final = "127.0.0.1"
+KEY_PREFIX: Final = "ludus-"
+RETRY_HEADER: Final = "x-stainless-retry-count"
+"""Where the SDKs of both providers count the repetitions of a request."""
+FIRST_SECONDS: Final = 0.5
+"""How long a streamed reply may take before its headers are sent without it."""
+ALIVE_SECONDS: Final = 15.0
+"""The time between two signs of life in a stream."""
 
 
 class Gateway:
@@ -101,7 +108,7 @@ class Gateway:
             limit: makes the time limit of a call.
             ended: returns whether the environment has ended the episode; see `EpisodeSession.ended`.
         """
-        key = f"ludus-{secrets.token_urlsafe(24)}"
+        key = f"{KEY_PREFIX}{secrets.token_urlsafe(24)}"
         session = EpisodeSession(
             name, key, self.engine, self.renderer, limits or self.limits, seed=seed, temperature=temperature,
             limit=limit, ended=ended,
@@ -156,72 +163,101 @@ class Gateway:
         return web.BaseRequest(message, payload, protocol, writer, task, loop, client_max_size=self.limits.body_bytes)
 
     async def _handle(self, http: web.BaseRequest) -> web.StreamResponse:
-        """Answer a request to `/KEY/v1/…` or `/v1/…`."""
-        key, _, path = http.path.rpartition("/v1/")
-        wire = _WIRES.get(path, anthropic if path.startswith("messages") else chat)
+        """Answer a request to one of the addresses of `routes`."""
+        route = find_route(http)
+        if route.asked == "root":
+            return _json({"object": "gateway", "model": MODEL}, {})
         session: EpisodeSession | None = None
         try:
-            session = self._session(http, key.strip("/"))
-            if http.method == "POST" and path in _WIRES:
-                return await self._call(http, session, wire)
-            if http.method == "POST" and path == "messages/count_tokens":
-                return await self._count(http, session)
-            if http.method == "GET" and path == "models":
-                model = {"id": MODEL, "object": "model", "created": 0, "owned_by": "ludus"}
-                return _json({"object": "list", "data": [model]}, {})
-            known = ", ".join(_WIRES)
-            raise Refusal(
-                "path", f"the gateway has no {http.method} {path[-60:]!r}; there are POST {known}, GET models"
-            )
+            session = self._session(key_of(http, route), route)
+            return await self._answered(http, session, route)
         except Refusal as refusal:
             if session is not None:
-                session.refused.append(refusal)
-            return _refused(wire, refusal)
+                session.refuse(refusal)
+            return _refused(route.wire, refusal)
         except Exception as error:  # a fault of the gateway: its trainer gets the exception, and its harness no trace
             if session is None or isinstance(error, ConnectionError):  # the harness is gone
                 raise
-            return _refused(wire, session.fail(error))
+            return _refused(route.wire, session.fail(error))
 
-    async def _call(self, http: web.BaseRequest, session: EpisodeSession, wire: ModuleType) -> web.StreamResponse:
-        body = await _body(http, self.limits)
-        request: ModelRequest = wire.parse(body, session.temperature, session.limits.override)
-        reply = await session.answer(request, wire.NAME)
-        headers = _headers(reply, request)
+    async def _answered(self, http: web.BaseRequest, session: EpisodeSession, route: Route) -> web.StreamResponse:
+        match route.asked:
+            case "call":
+                return await self._call(http, session, route)
+            case "count":
+                return await self._count(http, session, route)
+            case "models":
+                return _json(models(route), {})
+            case "response" if (stored := session.responses.by_id.get(route.name)) is not None:
+                return _json(stored.value, {})
+            case "response":
+                raise Refusal("path", f"this episode has no response {route.name[-60:]!r}")
+            case _:
+                raise unknown(http, route)
+
+    async def _call(self, http: web.BaseRequest, session: EpisodeSession, route: Route) -> web.StreamResponse:
+        wire = route.wire
+        data = await _read(http, self.limits)
+        body = _object(data)
+        if route.name:  # Google's clients name the model, and ask for a stream, in the address
+            body = {**body, "model": route.name, "stream": route.stream}
+        context = RequestContext(session.temperature, session.limits.override, session.responses)
+        request: ModelRequest = wire.parse(body, context)
+        if "prefill" in session.limits.override and isinstance(request.entries[-1], AssistantEntry):
+            request = replace(request, overridden=(*request.overridden, "prefill"))
+        # The clients of both providers count their attempts. A reply that was lost on its way is not sampled again.
+        digest = (wire.NAME, hash(data))
+        reply = session.replies.get(digest) if http.headers.get(RETRY_HEADER, "0") != "0" else None
+        if request.stream and reply is None:
+            return await _stream(http, session, wire, request, digest)
+        if reply is None:
+            reply = await session.answer(request, wire.NAME)
+            session.keep(digest, reply)
+        value = wire.whole(reply, request)
+        if request.items is not None:
+            session.responses.add(value, request.items)
         if request.stream:
-            return await _streamed(http, wire.events(reply, request), headers)
-        return _json(wire.whole(reply, request), headers)
+            return await _streamed(http, wire.events(reply, request), _headers(request, reply))
+        return _json(value, _headers(request, reply))
 
-    async def _count(self, http: web.BaseRequest, session: EpisodeSession) -> web.StreamResponse:
-        body = await _body(http, self.limits)
-        request = anthropic.parse({"max_tokens": 1, **body}, session.temperature, session.limits.override)
-        return _json({"input_tokens": await session.count(request)}, {})
+    async def _count(self, http: web.BaseRequest, session: EpisodeSession, route: Route) -> web.StreamResponse:
+        body = _object(await _read(http, self.limits))
+        context = RequestContext(session.temperature, session.limits.override, session.responses)
+        if route.wire is google:
+            whole = body.get("generateContentRequest")
+            tokens = await session.count(google.parse(whole if isinstance(whole, dict) else body, context))
+            return _json({"totalTokens": tokens}, {})
+        tokens = await session.count(route.wire.parse({"max_tokens": 1, **body}, context))
+        kind = {"object": "response.input_tokens"} if route.wire is responses else {}
+        return _json({**kind, "input_tokens": tokens}, {})
 
-    def _session(self, http: web.BaseRequest, key: str) -> EpisodeSession:
+    def _session(self, key: str, route: Route) -> EpisodeSession:
         """Return the session that a request belongs to.
 
         Raises:
             Refusal: no session has this key.
         """
-        key = key or http.headers.get("x-api-key") or ""
-        key = key or http.headers.get("Authorization", "").removeprefix("Bearer ").strip()
         session = self._sessions.get(key)
+        if session is None and route.asked == "unknown" and not route.key.startswith(KEY_PREFIX):
+            raise Refusal("path", f"the address has neither the key of an episode nor /v1/: {route.name[-60:]!r}")
         if session is None:
             raise Refusal("key", "no running episode has this key, in the path or as API key; it may have ended")
         return session
 
 
-_WIRES: Final[Mapping[str, ModuleType]] = {"chat/completions": chat, "responses": responses, "messages": anthropic}
-
-
-async def _body(http: web.BaseRequest, limits: GatewayLimits) -> Mapping[str, Any]:
+async def _read(http: web.BaseRequest, limits: GatewayLimits) -> bytes:
     try:
-        data = await http.read()
+        return await http.read()
+    except web.HTTPRequestEntityTooLarge:
+        raise Refusal("too_large", f"a request may have at most {limits.body_bytes} bytes") from None
+
+
+def _object(data: bytes) -> Mapping[str, Any]:
+    try:
         try:
             value = from_json(data)
         except ValueError:  # it refuses lone surrogates, which JSON may have and the renderer replaces
             value = json.loads(data)
-    except web.HTTPRequestEntityTooLarge:
-        raise Refusal("too_large", f"a request may have at most {limits.body_bytes} bytes") from None
     except (ValueError, RecursionError) as error:
         raise Refusal("invalid", f"the request is not JSON: {error}") from None
     if not isinstance(value, dict):
@@ -229,9 +265,11 @@ async def _body(http: web.BaseRequest, limits: GatewayLimits) -> Mapping[str, An
     return value
 
 
-def _headers(reply: ModelReply, request: ModelRequest) -> dict[str, str]:
-    headers = {"x-ludus-call": str(reply.number), "x-ludus-policy-version": str(reply.version)}
-    return headers | ({"x-ludus-overridden": ", ".join(request.overridden)} if request.overridden else {})
+def _headers(request: ModelRequest, reply: ModelReply | None) -> dict[str, str]:
+    headers = {"x-ludus-overridden": ", ".join(request.overridden)} if request.overridden else {}
+    if reply is not None:
+        headers |= {"x-ludus-call": str(reply.number), "x-ludus-policy-version": str(reply.version)}
+    return headers
 
 
 def _json(value: Mapping[str, Any], headers: Mapping[str, str], status: int = 200) -> web.Response:
@@ -243,9 +281,56 @@ def _refused(wire: ModuleType, refusal: Refusal) -> web.Response:
     return _json(wire.error(refusal), {"x-should-retry": "false"}, refusal.status)
 
 
-async def _streamed(http: web.BaseRequest, events: Iterator[str], headers: Mapping[str, str]) -> web.StreamResponse:
+async def _stream(
+    http: web.BaseRequest, session: EpisodeSession, wire: ModuleType, request: ModelRequest, digest: ReplyKey
+) -> web.StreamResponse:
+    """Answer a call with server-sent events.
+
+    An engine may take minutes, and a client that sees no header for five of them gives up (Node's does). So the answer
+    begins once the prompt is accepted, if the reply is not there soon, and goes on with signs of life.
+
+    Raises:
+        Refusal: the call is refused before the answer has begun.
+    """
+    accepted = asyncio.Event()
+    answering = asyncio.ensure_future(session.answer(request, wire.NAME, accepted.set))
+    response: web.StreamResponse | None = None
+    try:
+        while not (await asyncio.wait({answering}, timeout=ALIVE_SECONDS if response else FIRST_SECONDS))[0]:
+            if response is None and accepted.is_set():
+                response = await _begun(http, _headers(request, None))
+            if response is not None and wire.ALIVE:
+                await response.write(wire.ALIVE)
+        try:
+            reply = answering.result()
+        except Refusal as refusal:
+            if response is None and not (isinstance(refusal, ContextFull) and wire is responses):
+                raise
+            session.refuse(refusal)
+            response = response or await _begun(http, _headers(request, None))
+            await response.write("".join(wire.error_events(refusal, request)).encode())
+            await response.write_eof()
+            return response
+    finally:
+        if not answering.done():
+            answering.cancel()
+            await asyncio.wait({answering})
+    session.keep(digest, reply)
+    if request.items is not None:
+        session.responses.add(wire.whole(reply, request), request.items)
+    return await _streamed(http, wire.events(reply, request), _headers(request, reply), response)
+
+
+async def _begun(http: web.BaseRequest, headers: Mapping[str, str]) -> web.StreamResponse:
     response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache", **headers})
     await response.prepare(http)
+    return response
+
+
+async def _streamed(
+    http: web.BaseRequest, events: Iterator[str], headers: Mapping[str, str], begun: web.StreamResponse | None = None
+) -> web.StreamResponse:
+    response = begun or await _begun(http, headers)
     await response.write("".join(events).encode())
     await response.write_eof()
     return response

@@ -11,7 +11,8 @@ How this works:
 * If the harness rewrote its context, changed its tools, or the chat template rewrites earlier turns, all messages are
   encoded again and the call begins a new sample. Turns that the policy sampled keep their own words where the harness
   left them unchanged.
-* Ids of calls are the gateway's own, unique in the episode. A harness may replace them: calls are found by position.
+* Ids of calls are the gateway's own, unique in the episode. A harness may replace them: calls are found by position. If
+  it keeps them, it may write the text beside a call, and its arguments, in other words: the sampled ones stay.
 """
 
 from __future__ import annotations
@@ -19,22 +20,25 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
-from typing import Final
+from typing import Final, Literal
 
 from ludus.gateway.engine import PolicyEngine
 from ludus.gateway.wires.requests import (
     AssistantEntry,
     CallText,
+    ContextFull,
     Entry,
     Key,
     ModelReply,
     ModelRequest,
     OutputEntry,
     Refusal,
+    StoredResponses,
     TextEntry,
     assistant_key,
     call_text,
@@ -49,8 +53,14 @@ from ludus.rendering.samples import Generation, Sample, SampleRecorder, Sampling
 
 TimeLimit = Callable[[float | None], AbstractAsyncContextManager[asyncio.Timeout]]
 """Makes the time limit of a call; a trainer gives one that does not count the pauses of its engine."""
+ReplyKey = tuple[str, int]
+"""A wire and the hash of a request's body."""
+NewSample = Literal["first", "conversation", "tools", "rewritten", "branch", "template"]
+"""Why a call begins a sample: it is the first one; a conversation of its own; one with other tools; one that the
+harness wrote again; a second continuation of the same turn; one whose earlier turns the chat template writes anew."""
 
-
+REPLIES: Final = 16
+"""How many replies are kept for clients that ask again."""
 ENDED: Final = "The episode has ended."
 """The reply to a model call after the end of the episode."""
 
@@ -97,6 +107,12 @@ class ModelCall:
     seconds: float
     overridden: tuple[str, ...] = ()
     """Fields of the request that were not followed."""
+    tools: bool = False
+    """Whether the policy had tools."""
+    begins: NewSample | None = None
+    """Why the call begins a new sample; None if it continues one."""
+    rewritten: bool = False
+    """Whether the harness wrote a turn of the policy in other words, and its calls' ids showed which turn it was."""
 
 
 @dataclass(slots=True, eq=False)
@@ -127,6 +143,7 @@ class _Prompt:
     """Where the call continues a sample; None if it begins a new one."""
     known: int
     """The number of the request's messages that are in the sample already."""
+    begins: NewSample | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -146,6 +163,10 @@ class EpisodeSession:
     """The sampling temperature; values other than 1 are for evaluation."""
     limit: TimeLimit = asyncio.timeout
     """Makes the time limit of a call."""
+    responses: StoredResponses = field(default_factory=StoredResponses)
+    """The responses that later requests may refer to."""
+    replies: dict[ReplyKey, ModelReply] = field(default_factory=dict[ReplyKey, ModelReply])
+    """The last replies, for requests that a client repeats because it has not got the reply."""
     ended: Callable[[], Awaitable[bool]] | None = None
     """Whether the environment has ended the episode; asked before each call that follows a tool's output. A call after
     the end is answered with a fixed text, and neither sampled nor recorded."""
@@ -153,6 +174,10 @@ class EpisodeSession:
     """The calls that were answered, in the order in which they ended."""
     refused: list[Refusal] = field(default_factory=list[Refusal])
     """The calls that were refused."""
+    last: ModelCall | Refusal | None = None
+    """The last answer that a harness got."""
+    unfit: ContextFull | None = None
+    """The refusal of the harness's first prompt, if the context is too small for it: no episode can be played then."""
     parse_errors: int = 0
     """The number of turns in which a tool call could not be parsed."""
     error: Exception | None = None
@@ -172,6 +197,10 @@ class EpisodeSession:
     _samples: list[SampleRecorder] = field(default_factory=list[SampleRecorder])
     _places: dict[int, _Place] = field(default_factory=dict[int, _Place])
     _turns: dict[Key, ParsedTurn] = field(default_factory=dict[Key, ParsedTurn])
+    _by_ids: dict[tuple[str, ...], tuple[Key, tuple[str, ...]]] = field(
+        default_factory=dict[tuple[str, ...], tuple[Key, tuple[str, ...]]]
+    )
+    """The key of each turn with calls and the names of their tools, by the ids of the calls."""
     _names: dict[str, Called] = field(default_factory=dict[str, Called])
     """The calls that the policy made, by the gateway's ids."""
 
@@ -205,8 +234,35 @@ class EpisodeSession:
         """The most tokens of prompt and turn together."""
         return min(self.limits.context or self.engine.context, self.engine.context)
 
-    async def answer(self, request: ModelRequest, wire: str) -> ModelReply:
+    @property
+    def side_samples(self) -> frozenset[int]:
+        """The samples that are no part of the play: without tools, never continued, and their words never used again.
+
+        Agent programs ask for a title of the conversation, or whether the model answers at all. An episode in which no
+        call had tools has none.
+        """
+        if not any(call.tools for call in self.calls):
+            return frozenset()
+        counts = Counter(call.sample for call in self.calls)
+        return frozenset(
+            call.sample
+            for call in self.calls
+            if counts[call.sample] == 1 and not call.tools and not self._comes_back(call)
+        )
+
+    def _comes_back(self, call: ModelCall) -> bool:
+        """Return whether the text of a reply is in a later request, such as a summary that replaces a conversation."""
+        words = call.turn.message.strip()
+        later = (entry for other in self.calls if other.began > call.began for entry in other.entries)
+        return bool(words) and any(words in entry.text for entry in later)
+
+    async def answer(self, request: ModelRequest, wire: str, accepted: Callable[[], None] = lambda: None) -> ModelReply:
         """Answer a model call.
+
+        Args:
+            request: the request.
+            wire: the name of its wire.
+            accepted: called when the prompt is accepted, and only the engine is waited for.
 
         Raises:
             Refusal: a limit, an impossible prompt, or an engine that failed.
@@ -217,7 +273,7 @@ class EpisodeSession:
         number, began = self._started, time.perf_counter()
         self.used_at = began
         try:
-            return await self._answer(request, wire, number, began)
+            return await self._answer(request, wire, number, began, accepted)
         finally:
             self.running -= 1
             self.used_at = time.perf_counter()
@@ -228,7 +284,18 @@ class EpisodeSession:
         Raises:
             Refusal: the chat template cannot render it.
         """
-        return len((await self._prompted(request, keys_of(request.entries))).ids)
+        return len((await self._prompted(request, self._keys(request.entries)[0])).ids)
+
+    def keep(self, key: ReplyKey, reply: ModelReply) -> None:
+        """Keep a reply for a client that asks again, because it has not got it."""
+        self.replies[key] = reply
+        if len(self.replies) > REPLIES:
+            del self.replies[next(iter(self.replies))]
+
+    def refuse(self, refusal: Refusal) -> None:
+        """Record a call that was refused."""
+        self.refused.append(refusal)
+        self.last = refusal
 
     def stop(self, reason: Stop | None = None) -> None:
         """Refuse all further calls, because a limit was reached or the episode has ended."""
@@ -251,36 +318,34 @@ class EpisodeSession:
             self.stop("turn_limit")
             raise Refusal("limit", f"this episode has used all of its {self.limits.max_calls} model calls")
 
-    async def _answer(self, request: ModelRequest, wire: str, number: int, began: float) -> ModelReply:
+    async def _answer(
+        self, request: ModelRequest, wire: str, number: int, began: float, accepted: Callable[[], None]
+    ) -> ModelReply:
         if self.ended is not None and _follows_output(request.entries) and await self.ended():
             return ModelReply(number, ENDED, (), "stop", 0, 0, -1)
-        prompt = await self._prompted(request, keys := keys_of(request.entries))
+        keys, rewritten = self._keys(request.entries)
+        self._check_prefill(request, keys)
+        prompt = await self._prompted(request, keys)
         room = self.context - len(prompt.ids)
         if room < 1:
-            self._overflowed = True
-            raise Refusal(
-                "context",
-                f"This model's maximum context length is {self.context} tokens. However, your messages resulted in "
-                f"{len(prompt.ids)} tokens. Please reduce the length of the messages.",
-                param="messages",
-                code="context_length_exceeded",
-            )
-        wanted = min(self.limits.max_tokens, request.max_tokens or self.limits.max_tokens)
+            raise self._full(request, len(prompt.ids))
+        longest = min(self.limits.max_tokens, request.max_tokens or self.limits.max_tokens)
         if prompt.place is not None and prompt.place.continued:  # by another call, while this one was rendered
-            prompt.place = None
+            prompt.place, prompt.begins = None, "branch"
         place = prompt.place
         if place is not None:
             place.continued = True
         cache = f"{self.name}/{number}" if place is None else place.cache
         self._caches.add(cache)
+        accepted()
         try:
-            generation = await self._generate(prompt.ids, min(room, wanted), number, cache)
+            generation = await self._generate(prompt.ids, min(room, longest), number, cache)
         except BaseException:
             if place is not None:
                 place.continued = False
             raise
         turn = self._parsed(generation, request.tools)
-        self._overflowed = turn.cut and room < wanted
+        self._overflowed = turn.cut and room < longest
         reply, entry = self._reply(request, prompt, turn, generation, number)
         sample = len(self._samples) if place is None else place.sample
         if place is None:
@@ -294,15 +359,42 @@ class EpisodeSession:
         )  # fmt: skip
         self._places[_digests(request.tools, new.keys)[-1]] = new
         self._turns[key] = turn
+        if entry.calls:
+            ids, tools = tuple(call.call_id for call in entry.calls), tuple(call.tool for call in entry.calls)
+            self._by_ids[ids] = (key, tools)
         seconds = time.perf_counter() - began
-        self.calls.append(
-            ModelCall(
-                number, wire, sample, len(prompt.ids), generation, request.entries[prompt.known :], turn, began,
-                seconds,
-                request.overridden,
-            )
+        call = ModelCall(
+            number, wire, sample, len(prompt.ids), generation, request.entries[prompt.known :], turn, began, seconds,
+            request.overridden, bool(request.tools), prompt.begins, rewritten,
         )  # fmt: skip
+        self.calls.append(call)
+        self.last = call
         return reply
+
+    def _full(self, request: ModelRequest, tokens: int) -> ContextFull:
+        """Return the refusal of a prompt that leaves no room, and note whether it is the harness's first one."""
+        self._overflowed = True
+        refusal = ContextFull(tokens, self.context)
+        if not any(call.tools or not request.tools for call in self.calls):
+            self.unfit = self.unfit or refusal
+        return refusal
+
+    def _check_prefill(self, request: ModelRequest, keys: list[Key]) -> None:
+        """Check that a conversation does not end with words of the assistant that the policy has not sampled.
+
+        Raises:
+            Refusal: it does: the policy's reply would have to continue them.
+        """
+        last = request.entries[-1]
+        if isinstance(last, AssistantEntry) and not last.calls and keys[-1] not in self._turns:
+            if "prefill" not in self.limits.override:
+                raise Refusal(
+                    "unsupported",
+                    "the conversation ends with words of the assistant, which a reply would have to continue; the "
+                    "policy can only begin a turn of its own: end with another message, or add 'prefill' to the fields "
+                    "that the gateway overrides",
+                    param="messages",
+                )
 
     async def _generate(self, ids: list[int], max_tokens: int, number: int, cache: str) -> Generation:
         sampling = Sampling(max_tokens=max_tokens, stop=self.renderer.stop, temperature=self.temperature)
@@ -331,6 +423,21 @@ class EpisodeSession:
 
     # ── the prompt ──────────────────────────────────────────────────────────────────────────────────────────────────
 
+    def _keys(self, entries: Sequence[Entry]) -> tuple[list[Key], bool]:
+        """Return the keys of a conversation, and whether the harness wrote a turn of the policy in other words.
+
+        Some drop the text beside a call, or repair its arguments. The gateway's ids of the calls tell which turn it
+        was, and the words that were sampled stay in the conversation.
+        """
+        keys, rewritten = keys_of(entries), False
+        for number, entry in enumerate(entries):
+            if not isinstance(entry, AssistantEntry) or not entry.calls:
+                continue
+            turn = self._by_ids.get(tuple(call.call_id for call in entry.calls))
+            if turn is not None and turn[0] != keys[number] and turn[1] == tuple(call.tool for call in entry.calls):
+                keys[number], rewritten = turn[0], True
+        return keys, rewritten
+
     async def _prompted(self, request: ModelRequest, keys: list[Key]) -> _Prompt:
         """Return the prompt of a call. A template that exceeds its bounds ends the session.
 
@@ -342,7 +449,8 @@ class EpisodeSession:
         except TemplateExceeded as error:
             raise self.fail(error) from error
         except RenderingError as error:
-            raise Refusal("invalid", str(error), param="messages") from error
+            # Once the policy has spoken, its own words may be what cannot be rendered.
+            raise Refusal("content" if self.calls else "invalid", str(error), param="messages") from error
 
     def _prompt(self, request: ModelRequest, keys: list[Key]) -> _Prompt:
         """Return the prompt of a call.
@@ -352,18 +460,30 @@ class EpisodeSession:
         """
         place = self._place(request.tools, keys)
         known = len(place.keys) if place is not None else 0
+        begins: NewSample | None = None
         if place is None:
-            messages = self._messages(request.entries, 0)
+            messages = self._messages(request.entries, keys, 0)
             rendered = self.renderer.rendered(messages, request.tools)
+            begins = self._cause(keys)
         else:
-            new = self._messages(request.entries, known)
+            new = self._messages(request.entries, keys, known)
             messages = [*place.messages, *new]
             rendered = self.renderer.continued(place.prompt, messages, len(new) + 1, request.tools)
             seen = self._samples[place.sample].ids[: place.end]
             ids = self.renderer.extend(place.prompt.text, place.messages[-1], rendered.text, seen)
+            begins = "template" if ids is None else "branch" if place.continued else None
             if ids is not None:
-                return _Prompt(ids, rendered, messages, None if place.continued else place, known)
-        return _Prompt(self.renderer.encode(rendered.text), rendered, messages, None, known)
+                return _Prompt(ids, rendered, messages, None if place.continued else place, known, begins)
+        return _Prompt(self.renderer.encode(rendered.text), rendered, messages, None, known, begins)
+
+    def _cause(self, keys: list[Key]) -> NewSample:
+        """Return why a conversation continues none of the recorded ones."""
+        if not self._places:
+            return "first"
+        places = self._places.values()
+        if any(place.keys == keys[: len(place.keys)] for place in places):
+            return "tools"
+        return "rewritten" if any(place.keys[0] == keys[0] for place in places) else "conversation"
 
     def _place(self, tools: tuple[ToolSpec, ...], keys: list[Key]) -> _Place | None:
         """Return the longest recorded conversation with which a request begins."""
@@ -376,16 +496,16 @@ class EpisodeSession:
                 return place
         return None
 
-    def _messages(self, entries: Sequence[Entry], known: int) -> list[ChatMessage]:
+    def _messages(self, entries: Sequence[Entry], keys: list[Key], known: int) -> list[ChatMessage]:
         """Return the messages of the entries after the first `known` ones, for the template."""
-        own = self._own_ids(entries, known)
+        own = self._own_ids(entries, keys, known)
         messages: list[ChatMessage] = []
         part: list[Item | ParsedTurn] = []
-        for entry in entries[known:]:
+        for entry, key in zip(entries[known:], keys[known:], strict=True):
             if isinstance(entry, AssistantEntry):
                 # The renderer takes neighbors for one turn, so each turn of the assistant gets a part of its own.
                 messages += self.renderer.messages(part, self._names, start=known == 0 and not messages)
-                turn = self._turns.get(assistant_key(entry))
+                turn = self._turns.get(key)
                 messages += self.renderer.messages([turn] if turn is not None else _items(entry))
                 part = []
             elif isinstance(entry, OutputEntry):
@@ -395,15 +515,15 @@ class EpisodeSession:
                 part.append(text_message(entry.role, entry.text))
         return messages + self.renderer.messages(part, self._names, start=known == 0 and not messages)
 
-    def _own_ids(self, entries: Sequence[Entry], known: int) -> dict[str, str]:
+    def _own_ids(self, entries: Sequence[Entry], keys: list[Key], known: int) -> dict[str, str]:
         """Return the gateway's id of each call in a request, by the id that the harness gave it."""
         outputs = [entry.call_id for entry in entries[known:] if isinstance(entry, OutputEntry)]
         if all(call_id in self._names for call_id in outputs):
             return {}
         own: dict[str, str] = {}
-        for entry in entries:
+        for entry, key in zip(entries, keys, strict=True):
             if isinstance(entry, AssistantEntry):
-                turn = self._turns.get(assistant_key(entry))
+                turn = self._turns.get(key)
                 shown = [item.call_id for item in turn.items if isinstance(item, CallItem)] if turn is not None else []
                 for call, call_id in zip(entry.calls, shown, strict=False):
                     own[call.call_id] = call_id

@@ -1,11 +1,12 @@
-"""The wires of the gateway: OpenAI's chat completions and responses, and Anthropic's messages.
+"""The wires of the gateway: OpenAI's chat completions and responses, Anthropic's messages, Google's generateContent.
 
-Each module has the same four functions:
+Each module has the same functions:
 
-    parse(body, temperature, override)   the request of a harness as a `ModelRequest`; raises `Refusal`
-    whole(reply, request)                the reply as JSON
-    events(reply, request)               the reply as server-sent events
-    error(refusal)                       a refusal as JSON
+    parse(body, context)     the request of a harness as a `ModelRequest`; raises `Refusal`
+    whole(reply, request)    the reply as JSON
+    events(reply, request)   the reply as server-sent events
+    error(refusal)           a refusal as JSON; `error_events` writes one into a stream that has begun
 
-Fields that a wire does not know are ignored, as their servers do.
+What a request asks for is obeyed, refused, or named in the header `x-ludus-overridden` of the reply. An entry of a list
+that a wire allows and the gateway cannot follow is left out, and named there.
 """

@@ -3,31 +3,33 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from ludus.gateway.wires.chat import joined
+from ludus.gateway.wires.content import joined
 from ludus.gateway.wires.requests import (
     AssistantEntry,
     CallText,
+    ContextFull,
     Entry,
     ModelReply,
     ModelRequest,
     OutputEntry,
     Refusal,
+    RequestContext,
     TextEntry,
-    ToolReader,
     count,
     invalid,
     mapping,
     objects,
     text,
-    tool_spec,
 )
-from ludus.gateway.wires.sampling import check_sampling, checked_choice
-from ludus.protocol.episodes import ToolSpec
+from ludus.gateway.wires.sampling import check_fields, checked_choice, refuse_or_ignore
+from ludus.gateway.wires.tools import ToolList, ToolReader, tool_spec
 
 NAME: Final = "anthropic"
+ALIVE: Final = b'event: ping\ndata: {"type": "ping"}\n\n'
+"""A sign of life in a stream."""
 _FINISH: Final = {"stop": "end_turn", "length": "max_tokens", "calls": "tool_use"}
 _ERRORS: Final = {
     "key": "authentication_error", "ended": "permission_error", "limit": "permission_error", "path": "not_found_error",
@@ -35,82 +37,123 @@ _ERRORS: Final = {
 }  # fmt: skip
 
 
-def parse(body: Mapping[str, Any], temperature: float, override: Collection[str]) -> ModelRequest:
+def parse(body: Mapping[str, Any], context: RequestContext) -> ModelRequest:
     """Return the request in the gateway's form.
 
     Raises:
         Refusal: the request is not valid, or asks for what cannot be given.
     """
-    overridden = list(check_sampling(body, temperature, override))
-    may_call = checked_choice(body.get("tool_choice"), ("auto",), override, overridden)
+    check_fields(body, context)
+    may_call = checked_choice(body.get("tool_choice"), ("auto",), context)
     choice = body.get("tool_choice")
     if isinstance(choice, Mapping) and choice.get("disable_parallel_tool_use"):
-        overridden.append("tool_choice.disable_parallel_tool_use")
+        context.overridden.append("tool_choice.disable_parallel_tool_use")
+    for name, value in mapping(body.get("output_config") or {}, "output_config").items():
+        if name == "format" and value is not None:
+            refuse_or_ignore("output_config", value, context)
+        else:
+            context.leave_out("output_config", name)
     entries: list[Entry] = []
-    if system := joined(body.get("system"), "system", "\n\n"):
+    if system := joined(body.get("system"), "system", "\n\n", context):
         entries.append(TextEntry("system", system))
     for place, message in objects(body.get("messages"), "messages"):
-        entries += _entries(message, place)
+        entries += _entries(message, place, context)
     if not body["messages"] or not entries:
         raise invalid("messages", "a list with at least one message", [])
     if body.get("max_tokens") is None:
         raise invalid("max_tokens", "a whole number of at least 1", None)
+    tools = _parse_tools(body.get("tools") if may_call else None, context)
     return ModelRequest(
         entries=tuple(entries),
-        tools=_parse_tools(body.get("tools")) if may_call else (),
+        tools=tools.specs,
         max_tokens=count(body["max_tokens"], "max_tokens"),
         model=text(body.get("model") or "", "model"),
         stream=bool(body.get("stream")),
-        overridden=tuple(overridden),
+        overridden=tuple(context.overridden),
         malformed=False,
     )
 
 
-def _read_tools(definitions: object) -> tuple[ToolSpec, ...]:
-    found: list[ToolSpec] = []
+_BASH: Final = {
+    "type": "object",
+    "properties": {
+        "command": {"type": "string", "description": "The bash command to run."},
+        "restart": {"type": "boolean", "description": "Whether to restart the shell instead."},
+    },
+}
+_EDITOR: Final = {
+    "type": "object",
+    "properties": {
+        "command": {"type": "string", "enum": ["view", "create", "str_replace", "insert"]},
+        "path": {"type": "string"},
+        "file_text": {"type": "string", "description": "For create: the text of the file."},
+        "old_str": {"type": "string", "description": "For str_replace: the text to replace."},
+        "new_str": {"type": "string", "description": "For str_replace: the text in its place."},
+        "insert_line": {"type": "integer", "description": "For insert: the line after which to insert."},
+        "insert_text": {"type": "string", "description": "For insert: the text to insert."},
+        "view_range": {"type": "array", "items": {"type": "integer"}, "description": "For view: first and last line."},
+    },
+    "required": ["command", "path"],
+}
+_TYPED: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = {
+    "bash": ("Run a command in a bash shell that keeps its state.", _BASH),
+    "text_editor": ("View, create and edit text files.", _EDITOR),
+}
+"""Tools that the agent program runs, whose schema Anthropic publishes instead of the request having it, by the
+beginning of their type: https://docs.anthropic.com/en/docs/agents-and-tools/tool-use."""
+
+
+def _read_tools(tools: ToolList, definitions: object) -> None:
     for place, tool in objects(definitions, "tools"):
-        if tool.get("type", "custom") != "custom":
-            raise Refusal("unsupported", f"{place}: only tools of the type custom can be used", param="tools")
-        found.append(tool_spec(tool, "input_schema", place))
-    return tuple(found)
+        kind = str(tool.get("type") or "custom")
+        if kind == "custom":
+            tools.add(tool_spec(tool, "input_schema", place))
+        elif (typed := _TYPED.get(kind.rpartition("_")[0])) is not None:
+            description, schema = typed
+            spec = {"name": tool.get("name"), "description": description, "input_schema": schema}
+            tools.add(tool_spec(spec, "input_schema", place))
+        else:
+            tools.left_out.append(kind)
 
 
 _parse_tools: Final = ToolReader(_read_tools)
 
 
-def _entries(message: Mapping[str, Any], place: str) -> list[Entry]:
+def _entries(message: Mapping[str, Any], place: str, context: RequestContext) -> list[Entry]:
     role, content = message.get("role"), message.get("content")
     if role not in ("user", "assistant", "system"):
         raise invalid(f"{place}.role", "user or assistant", role)
     blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
     if role == "assistant":
-        return [_turn(blocks, f"{place}.content")]
+        return [_turn(blocks, f"{place}.content", context)]
     entries: list[Entry] = []
-    said: list[Mapping[str, Any]] = []
+    spoken: list[Mapping[str, Any]] = []
     for where, block in objects(blocks, f"{place}.content"):
         if block.get("type") == "tool_result":
-            output = joined(block.get("content"), f"{where}.content", "\n")
+            output = joined(block.get("content"), f"{where}.content", "\n", context)
             call_id = text(block.get("tool_use_id"), f"{where}.tool_use_id")
             entries.append(OutputEntry(call_id, output, bool(block.get("is_error"))))
         else:
-            said.append(block)
-    if said:
-        entries.append(TextEntry("system" if role == "system" else "user", joined(said, f"{place}.content", "\n")))
+            spoken.append(block)
+    if spoken:
+        content = joined(spoken, f"{place}.content", "\n", context)
+        entries.append(TextEntry("system" if role == "system" else "user", content))
     return entries
 
 
-def _turn(blocks: object, place: str) -> AssistantEntry:
-    said: list[Mapping[str, Any]] = []
+def _turn(blocks: object, place: str, context: RequestContext) -> AssistantEntry:
+    spoken: list[Mapping[str, Any]] = []
     calls: list[CallText] = []
     for where, block in objects(blocks, place):
-        kind = block.get("type")
-        if kind == "tool_use":
+        if block.get("type") == "tool_use":
             arguments = json.dumps(mapping(block.get("input") or {}, f"{where}.input"), ensure_ascii=False)
             name = text(block.get("name"), f"{where}.name")
             calls.append(CallText(text(block.get("id"), f"{where}.id"), name, arguments))
-        elif kind not in ("thinking", "redacted_thinking"):
-            said.append(block)
-    return AssistantEntry(joined(said, place, ""), tuple(calls))
+        elif block.get("type") in ("server_tool_use", "compaction") or "_tool_result" in str(block.get("type")):
+            context.leave_out("messages", block["type"])  # of tools that the provider runs
+        else:
+            spoken.append(block)
+    return AssistantEntry(joined(spoken, place, "", context), tuple(calls))
 
 
 def whole(reply: ModelReply, request: ModelRequest) -> dict[str, Any]:
@@ -136,9 +179,14 @@ def events(reply: ModelReply, request: ModelRequest) -> Iterator[str]:
 def error(refusal: Refusal) -> dict[str, Any]:
     """Return a refusal as JSON."""
     message = refusal.message
-    if refusal.kind == "context":
-        message = f"prompt is too long: {message}"
+    if isinstance(refusal, ContextFull):  # in the provider's words, which programs look for before they compact
+        message = f"prompt is too long: {refusal.tokens} tokens > {refusal.maximum} maximum"
     return {"type": "error", "error": {"type": _ERRORS.get(refusal.kind, "invalid_request_error"), "message": message}}
+
+
+def error_events(refusal: Refusal, request: ModelRequest) -> Iterator[str]:
+    """Yield a refusal as server-sent events, for a stream that has begun."""
+    yield f"event: error\ndata: {json.dumps(error(refusal), ensure_ascii=False)}\n\n"
 
 
 def _events(reply: ModelReply, request: ModelRequest) -> Iterator[dict[str, Any]]:

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import functools
 import json
-from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple
 
 from ludus.protocol.episodes import ToolSpec
@@ -21,15 +21,19 @@ from ludus.protocol.text import replace_surrogates
 from ludus.rendering import AnyCall
 
 RefusalKind = Literal[
-    "invalid", "unsupported", "context", "limit", "ended", "key", "path", "too_large", "time", "engine"
+    "invalid", "unsupported", "content", "context", "limit", "ended", "key", "path", "too_large", "time", "engine"
 ]
 """Why the gateway refuses a model call."""
 
 STATUS: Final[Mapping[RefusalKind, int]] = {
-    "invalid": 400, "unsupported": 400, "context": 400, "limit": 403, "ended": 403, "key": 401, "path": 404,
-    "too_large": 413, "time": 504, "engine": 503,
+    "invalid": 400, "unsupported": 400, "content": 400, "context": 400, "limit": 403, "ended": 403, "key": 401,
+    "path": 404, "too_large": 413, "time": 504, "engine": 503,
 }  # fmt: skip
 """The HTTP status of each kind."""
+
+
+_UNPRINTABLE: Final = re.compile(r"[^\w.\-]", re.ASCII)
+"""What a header cannot hold, or separates its names."""
 
 
 class Refusal(Exception):
@@ -55,11 +59,90 @@ class Refusal(Exception):
         return STATUS[self.kind]
 
 
+@dataclass(slots=True)
+class RequestContext:
+    """What a wire needs beside the body to read a request, and what it notes of it."""
+
+    temperature: float
+    """The session's temperature."""
+    override: Collection[str] = ()
+    """Fields that ask for a reply of another form and are ignored instead of refused."""
+    responses: StoredResponses = field(default_factory=lambda: StoredResponses())
+    """The responses that this episode was given, for requests that refer to them."""
+    overridden: list[str] = field(default_factory=list[str])
+    """What was not followed: names of fields, and `PLACE.KIND` of entries that were left out."""
+
+    def leave_out(self, place: str, kind: object) -> None:
+        """Note an entry of a list that the wire allows and the gateway cannot follow."""
+        self.ignore(f"{place}.{kind}")
+
+    def ignore(self, name: str) -> None:
+        """Note a field that is not followed."""
+        printable = _UNPRINTABLE.sub("_", name)[:60]
+        if printable not in self.overridden:
+            self.overridden.append(printable)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredResponse:
+    """A response of the responses wire, kept because a later request may refer to it."""
+
+    value: Mapping[str, Any]
+    """The response as it was given."""
+    items: tuple[Mapping[str, Any], ...]
+    """The whole conversation up to its end: all items of its request and of itself."""
+
+
+@dataclass(slots=True)
+class StoredResponses:
+    """The stored responses of one episode. The number of an episode's model calls bounds them."""
+
+    by_id: dict[str, StoredResponse] = field(default_factory=dict[str, StoredResponse])
+    items: dict[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
+    """The items of these responses by their ids."""
+
+    def add(self, value: Mapping[str, Any], given: Sequence[Mapping[str, Any]]) -> None:
+        """Keep a response and the items that it answered."""
+        self.by_id[value["id"]] = StoredResponse(value, (*given, *value["output"]))
+        self.items |= {item["id"]: item for item in value["output"]}
+
+
+class ContextFull(Refusal):
+    """A prompt that leaves no room for a reply.
+
+    Args:
+        tokens: the number of the prompt's tokens.
+        maximum: the most tokens of prompt and reply together.
+    """
+
+    def __init__(self, tokens: int, maximum: int) -> None:
+        super().__init__(
+            "context",
+            f"This model's maximum context length is {maximum} tokens. However, your messages resulted in {tokens} "
+            "tokens. Please reduce the length of the messages.",
+            param="messages",
+            code="context_length_exceeded",
+        )
+        self.tokens: Final[int] = tokens
+        self.maximum: Final[int] = maximum
+
+
 class TextEntry(NamedTuple):
     """A message of the system or the user."""
 
     role: Literal["system", "user"]
     text: str
+
+
+class ToolForm(NamedTuple):
+    """How a wire writes the calls of a tool, where that is not the usual call of a function."""
+
+    name: str
+    """The tool's name on the wire."""
+    namespace: str | None = None
+    """The group of tools that it belongs to."""
+    custom: bool = False
+    """Whether its input is a text instead of JSON; the policy sees a function with one argument, `input`."""
 
 
 class CallText(NamedTuple):
@@ -98,6 +181,8 @@ class ModelRequest:
 
     entries: tuple[Entry, ...]
     tools: tuple[ToolSpec, ...]
+    forms: Mapping[str, ToolForm] = field(default_factory=dict[str, ToolForm])
+    """How calls of some tools are written on the wire, by the names that the policy sees."""
     max_tokens: int | None = None
     """The most tokens that the harness wants; None if it did not say."""
     model: str = ""
@@ -109,6 +194,8 @@ class ModelRequest:
     """Fields that ask for another sampling than the session's, and are not followed."""
     malformed: bool = True
     """Whether the wire can carry a call whose arguments are not JSON."""
+    items: tuple[Mapping[str, Any], ...] | None = None
+    """The items of the whole conversation, where the response to it is to be stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,31 +249,23 @@ def call_text(call_id: str, call: AnyCall) -> CallText:
     return CallText(call_id, call.tool, arguments_text(call))
 
 
-class ToolReader:
-    """Reads tool definitions. Equal definitions give the same object, and most requests repeat those of another.
+def custom_arguments(call: Mapping[str, Any], param: str) -> str:
+    """Return the arguments of a call of a custom tool, whose `input` is a text.
 
-    Args:
-        read: returns the tools of a list of definitions.
+    Raises:
+        Refusal: it is none.
     """
+    return json.dumps({"input": text(call.get("input") or "", f"{param}.input")}, ensure_ascii=False)
 
-    def __init__(self, read: Callable[[object], tuple[ToolSpec, ...]]) -> None:
-        self._read = read
-        self._recent: deque[tuple[object, tuple[ToolSpec, ...]]] = deque(maxlen=16)
 
-    def __call__(self, definitions: object) -> tuple[ToolSpec, ...]:
-        """Return the tools.
-
-        Raises:
-            Refusal: they are not valid.
-        """
-        if not definitions:
-            return ()
-        for known, tools in self._recent:
-            if known == definitions:
-                return tools
-        tools = self._read(definitions)
-        self._recent.appendleft((definitions, tools))
-        return tools
+def custom_input(call: CallText) -> str:
+    """Return the input of a sampled call of a custom tool; what is no such call's arguments is the input itself."""
+    try:
+        arguments = json.loads(call.arguments)
+    except ValueError:
+        return call.arguments
+    given = arguments.get("input") if isinstance(arguments, dict) else None
+    return given if isinstance(given, str) else call.arguments
 
 
 # ── reading JSON of a harness ───────────────────────────────────────────────────────────────────────────────────────
@@ -234,31 +313,13 @@ def objects(value: object, param: str) -> Iterable[tuple[str, Mapping[str, Any]]
 
 
 def count(value: object, param: str) -> int | None:
-    """Return a positive number; None for null.
+    """Return a positive number; None for null, and for -1, by which some clients say "no limit".
 
     Raises:
         Refusal: it is something else.
     """
-    if value is None:
+    if value is None or value == -1:
         return None
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise invalid(param, "a whole number of at least 1", value)
     return value
-
-
-def tool_spec(function: Mapping[str, Any], schema: str, param: str) -> ToolSpec:
-    """Return a tool definition.
-
-    Args:
-        function: the definition.
-        schema: the name of its field with the JSON Schema.
-        param: its place, for messages.
-
-    Raises:
-        Refusal: it is none.
-    """
-    return ToolSpec(
-        name=text(function.get("name"), f"{param}.name"),
-        description=text(function.get("description") or "", f"{param}.description"),
-        input_schema=dict(mapping(function.get(schema) or {}, f"{param}.{schema}")),
-    )
