@@ -7,6 +7,12 @@ import json
 from ludus.harnesses.program import NODE, SERVER, Launch, Npm, Program, Setting, Task
 
 PACKAGE = "@google/gemini-cli"
+OWN_TOOLS = (
+    "update_topic", "list_directory", "read_file", "grep_search", "glob", "activate_skill", "replace", "write_file",
+    "web_fetch", "run_shell_command", "list_background_processes", "read_background_output", "google_web_search",
+    "enter_plan_mode", "exit_plan_mode", "invoke_agent", "ask_user", "write_todos", "save_memory", "read_many_files",
+    "get_internal_docs", "complete_task",
+)  # fmt: skip
 
 
 def launch(task: Task, setting: Setting) -> Launch:
@@ -19,7 +25,7 @@ def launch(task: Task, setting: Setting) -> Launch:
         "telemetry": {"enabled": False},
         "model": {"name": task.model},
         "skills": {"enabled": False},
-        **({} if setting.own_tools else {"tools": {"core": ["none"]}}),
+        **({} if setting.own_tools else {"tools": {"exclude": OWN_TOOLS}}),
     }
     arguments = [
         setting.node, setting.module(f"{PACKAGE}/bundle/gemini.js"), "--model", task.model, "--yolo", "--skip-trust",
