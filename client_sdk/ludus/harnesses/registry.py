@@ -14,6 +14,7 @@ _MODULES: Final = {
     "continue": "continue_cli",
     "copilot": "copilot",
     "gemini-cli": "gemini_cli",
+    "hermes": "hermes",
     "opencode": "opencode",
     "pi": "pi",
     "qwen-code": "qwen_code",

@@ -18,7 +18,12 @@ OWN_TOOLS = (
 
 def launch(task: Task, setting: Setting) -> Launch:
     """Return how Cline plays an episode."""
-    provider = {"provider": "openai-compatible", "apiKey": task.api_key, "model": task.model, "baseUrl": task.openai_base_url}
+    provider = {
+        "provider": "openai-compatible",
+        "apiKey": task.api_key,
+        "model": task.model,
+        "baseUrl": task.openai_base_url,
+    }
     providers = {
         "version": 1,
         "lastUsedProvider": "openai-compatible",

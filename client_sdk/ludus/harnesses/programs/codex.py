@@ -40,6 +40,10 @@ required = true
 enabled = false
 
 [features]
+apps = false
+plugins = false
+remote_plugin = false
+tool_suggest = false
 {features}
 """
 """The configuration; JSON's strings are TOML's."""
@@ -49,7 +53,7 @@ def launch(task: Task, setting: Setting) -> Launch:
     """Return how Codex plays an episode."""
     config = CONFIG.format(
         model=task.model, base_url=task.openai_base_url, server=SERVER, play_url=task.play_url,
-        features="" if setting.own_tools else "shell_tool = false\nunified_exec = false",
+        features="" if setting.own_tools else "shell_tool = false\nunified_exec = false\nview_image = false\ngoals = false",
     )  # fmt: skip
     arguments = [
         setting.module(f"{PACKAGE}/vendor/x86_64-unknown-linux-musl/bin/codex"), "exec", "--skip-git-repo-check",
