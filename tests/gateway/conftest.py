@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
+import shlex
+import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
-from gateway_play import Caller, Open, RecordingEngine
+from gateway_play import Caller, Open, Play, RecordingEngine
+from saying import Saying
 from scripted import call
+from terminal import running_episodes
 
-from ludus.gateway import Gateway, GatewayLimits
+from ludus.client import connect
+from ludus.gateway import Gateway, GatewayLimits, HarnessEpisode, make_harness
 from ludus.rendering import Renderer
+from ludus.server import Environment
 from ludus.trainer.core.tiny import make_tokenizer
+
+PYTHON = shlex.quote(sys.executable)
 
 
 @pytest.fixture(scope="session")
@@ -38,3 +48,36 @@ async def open_episode(engine: RecordingEngine, renderer: Renderer) -> AsyncIter
             return Caller(gateway, gateway.open("episode", seed=3), http)
 
         yield opened
+
+
+class Ungraded(Saying):
+    grade = Environment.grade  # type: ignore[assignment]
+
+
+@pytest.fixture
+async def play(serve: Any, renderer: Renderer, engine: RecordingEngine, tmp_path: Path) -> AsyncIterator[Play]:
+    """`played = await play(program)`: an episode of `Saying` that a program of Python text has played."""
+    engine.script = lambda prompt, rng: "Done." if "said" in prompt else call("say", number=0)
+    async with AsyncExitStack() as stack:
+        server = await serve(Saying, Ungraded)
+        client = await stack.enter_async_context(connect(server.url))
+
+        async def played(
+            program: str, *, environment: str = "saying", kind: str = "command", limits: Any = None,
+            variables: Any = None, again: bool = False, **options: Any,
+        ) -> HarnessEpisode:  # fmt: skip
+            file = tmp_path / "program.py"
+            file.write_text(program)
+            harness = make_harness(f"{kind} {PYTHON} {shlex.quote(str(file))}", variables)
+            stack.push_async_callback(harness.aclose)
+            gateway = await stack.enter_async_context(Gateway(engine, renderer, limits=GatewayLimits(**(limits or {}))))
+            episode = await client.environment(environment).start(split="train", index=0, seed=7)
+            values: dict[str, Any] = {"episode_seconds": 30.0, **options}
+            if again:
+                values["again"] = lambda: client.environment(environment).start(split="train", index=0, seed=7)
+            harnessed = HarnessEpisode(episode, gateway, harness, "episode", **values)
+            await harnessed.play()
+            return harnessed
+
+        yield played
+        assert await asyncio.to_thread(running_episodes, server.url) == 0

@@ -200,7 +200,10 @@ async def test_output_beyond_the_limit_is_dropped_and_is_no_end(play: Play) -> N
         ("print('the agent called api.openai.com:443', file=sys.stderr); raise SystemExit(121)", "exit code 1"),
     ],
 )
-async def test_a_crash_is_a_crash_and_an_agent_cannot_claim_another_end(program: str, code: str, play: Play) -> None:
+async def test_a_crash_is_a_crash_and_an_agent_cannot_claim_another_end(
+    program: str, code: str, play: Play, engine: RecordingEngine
+) -> None:
+    engine.script = lambda prompt, rng: "Hm."  # with a call that has no output, the end would be the policy's
     kind, error, message = failure_of(await play(ASK + program))
     assert (kind, error) == ("policy", "HarnessFailed")
     assert f"ended with {code}: " in message
@@ -288,6 +291,7 @@ async def attack(
 ) -> AsyncIterator[Callable[[str], Awaitable[HarnessEpisode]]]:
     """Plays an episode with an attack, next to another episode. The server has no tokens."""
     monkeypatch.setenv("LUDUS_TOKEN", "secret")
+    engine.script = lambda prompt, rng: "Hm."  # the program attacks, and not the policy
     secret = tmp_path / "secret"
     secret.write_text("the trainer's")
     server = await serve(Saying)

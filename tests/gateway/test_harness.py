@@ -5,74 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import shlex
-import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
-from gateway_play import RecordingEngine, check_exact
-from harness_workers import COMMON, worker
-from saying import Saying
+from gateway_play import Play, RecordingEngine, check_exact
+from harness_workers import AGENT, COMMON, worker
 from scripted import call
-from terminal import running_episodes
 from waiting import is_running
 
-from ludus.client import connect
-from ludus.gateway import Gateway, GatewayLimits, HarnessEpisode, HarnessFailed, make_harness
-from ludus.rendering import Renderer
-from ludus.server import Environment
-
-PYTHON = shlex.quote(sys.executable)
-AGENT = (
-    COMMON
-    + """
-messages = [{"role": "user", "content": task["prompt"]}]
-while True:
-    message = model(messages, [SAY])
-    messages.append(message)
-    if not message.get("tool_calls"):
-        break
-    for made in message["tool_calls"]:
-        text = tool(made["function"]["name"], json.loads(made["function"]["arguments"]))
-        messages.append({"role": "tool", "tool_call_id": made["id"], "content": text})
-"""
-)
-
-Play = Callable[..., Awaitable[HarnessEpisode]]
-
-
-class Ungraded(Saying):
-    grade = Environment.grade  # type: ignore[assignment]
-
-
-@pytest.fixture
-async def play(serve: Any, renderer: Renderer, engine: RecordingEngine, tmp_path: Path) -> AsyncIterator[Play]:
-    """`played = await play(program)`: an episode of `Saying` that a program of Python text has played."""
-    engine.script = lambda prompt, rng: "Done." if "said" in prompt else call("say", number=0)
-    async with AsyncExitStack() as stack:
-        server = await serve(Saying, Ungraded)
-        client = await stack.enter_async_context(connect(server.url))
-
-        async def played(
-            program: str, *, environment: str = "saying", kind: str = "command", limits: Any = None,
-            variables: Any = None, **options: Any,
-        ) -> HarnessEpisode:  # fmt: skip
-            file = tmp_path / "program.py"
-            file.write_text(program)
-            harness = make_harness(f"{kind} {PYTHON} {shlex.quote(str(file))}", variables)
-            stack.push_async_callback(harness.aclose)
-            gateway = await stack.enter_async_context(Gateway(engine, renderer, limits=GatewayLimits(**(limits or {}))))
-            episode = await client.environment(environment).start(split="train", index=0, seed=7)
-            values: dict[str, Any] = {"episode_seconds": 30.0, **options}
-            one = HarnessEpisode(episode, gateway, harness, "episode", **values)
-            await one.play()
-            return one
-
-        yield played
-        assert await asyncio.to_thread(running_episodes, server.url) == 0
+from ludus.gateway import HarnessFailed, make_harness
+from ludus.protocol.errors import InvalidParams
 
 
 @pytest.mark.parametrize("kind", ["command", "worker"])
@@ -190,10 +133,16 @@ def was_left(folder: str) -> bool:
 HANG = COMMON + "import time\nmodel([{'role': 'user', 'content': 'x'}])\ntime.sleep(600)\n"
 
 
-async def test_a_harness_that_hangs_is_unscored_and_its_processes_are_gone(play: Play, tmp_path: Path) -> None:
+async def test_a_harness_that_hangs_is_unscored_and_its_processes_are_gone(
+    play: Play, engine: RecordingEngine, tmp_path: Path
+) -> None:
+    engine.script = lambda prompt, rng: "Hm."
     pids = tmp_path / "pids"
-    child = "import subprocess\nchild = subprocess.Popen(['sleep', '600'])\n"
-    note = f"open({str(pids)!r}, 'w').write(f'{{os.getpid()}} {{child.pid}}')\n"
+    child = (
+        "import subprocess\nchild = subprocess.Popen(['sleep', '600'])\n"
+        "daemon = subprocess.Popen(['sleep', '600'], start_new_session=True)\n"
+    )
+    note = f"open({str(pids)!r}, 'w').write(f'{{os.getpid()}} {{child.pid}} {{daemon.pid}}')\n"
     trajectory = (await play(COMMON + child + note + HANG.removeprefix(COMMON), idle_seconds=2.0)).trajectory()
     assert trajectory.failure is not None
     assert "no model call for 2 s" in trajectory.failure.message
@@ -218,9 +167,18 @@ async def test_an_episode_that_takes_too_long_is_truncated_by_name(play: Play, e
 
 
 async def test_a_harness_that_does_not_recover_from_a_full_context_is_truncated_by_name(play: Play) -> None:
-    full = COMMON + "model([{'role': 'user', 'content': 'x' * 5000}])\n"
+    full = COMMON + "".join(f"model([{{'role': 'user', 'content': 'x' * {count}}}], [SAY])\n" for count in (5, 5000))
     trajectory = (await play(full, limits={"context": 500})).trajectory()
     assert (trajectory.stopped, trajectory.failure) == ("context_limit", None)
+
+
+@pytest.mark.parametrize("title", ["", "model([{'role': 'user', 'content': 'A title.'}])\n"])
+async def test_a_first_prompt_that_does_not_fit_is_refused_with_both_numbers(play: Play, title: str) -> None:
+    large = "model([{'role': 'user', 'content': 'x' * 5000}], [SAY])\n"
+    smaller = "try:\n    " + large + "except Exception:\n    model([{'role': 'user', 'content': 'a summary'}], [SAY])\n"
+    for program in (large, smaller):
+        with pytest.raises(InvalidParams, match="first prompt has 5[0-9]{3} tokens, and the context has only 500"):
+            await play(COMMON + title + program, limits={"context": 500})
 
 
 async def test_a_harness_that_calls_no_model_is_unscored_even_if_it_plays(play: Play) -> None:

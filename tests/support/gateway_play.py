@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import aiohttp
 from scripted import ScriptedEngine
 
-from ludus.gateway import EpisodeSession, Gateway
+from ludus.gateway import EpisodeSession, Gateway, HarnessEpisode
 from ludus.rendering.samples import Generation, Sampling
 
 ADD = {
@@ -110,3 +110,5 @@ def outputs(message: dict[str, Any], text: str = "7") -> list[dict[str, Any]]:
 
 
 Open = Callable[..., Awaitable[Caller]]
+Play = Callable[..., Awaitable[HarnessEpisode]]
+"""`played = await play(program)`: an episode that a program of Python text has played."""

@@ -27,6 +27,23 @@ SAY = {"type": "function", "function": {"name": "say", "description": "", "param
 """A client of the model and of the tools, with the standard library."""
 
 
+AGENT = (
+    COMMON
+    + """
+messages = [{"role": "user", "content": task["prompt"]}]
+while True:
+    message = model(messages, [SAY])
+    messages.append(message)
+    if not message.get("tool_calls"):
+        break
+    for made in message["tool_calls"]:
+        text = tool(made["function"]["name"], json.loads(made["function"]["arguments"]))
+        messages.append({"role": "tool", "tool_call_id": made["id"], "content": text})
+"""
+)
+"""An agent that calls the tools of its model until the model makes no call."""
+
+
 def worker(agent: str) -> str:
     """A worker that plays one episode after the other with the agent's code, and prints things of its own."""
     body = textwrap.indent(agent.replace("task = json.loads(sys.stdin.readline())", ""), "    ")

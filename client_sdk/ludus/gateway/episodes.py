@@ -3,20 +3,24 @@
 The end of an episode is one of these, in this order:
 
     the harness called something else   a harness in a sandbox asked for another destination than the gateway and the
-                                        episode: a failure of the kind `policy`, whatever else happened
+                                        episode: a failure of the kind `policy`, whatever else happened, unless the
+                                        policy has used tools of the program's own, which may have asked
     the environment ended it            its reward counts, however the harness ended afterwards
     the harness loops                   it used up its calls or its time, mostly by sending one conversation again and
                                         again: a failure of the kind `policy`, unscored, never a reward of 0
     a limit was reached                 truncated: `turn_limit` (model calls), `time_limit` or `context_limit`
-    the harness broke                   a failure of the kind `policy`
+    the harness broke                   truncated if the policy caused it (`blame`), else a failure of the kind `policy`
     the agent stopped                   its last message is graded, where the environment grades one
+
+Where it is unclear who caused the end, the same replies are played once more in a new episode: the same end is the
+policy's.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -24,6 +28,7 @@ from typing import Any, Final
 from ludus.client.driver import failure_of
 from ludus.client.episode import Episode
 from ludus.forms.tool_calls import spoken_text
+from ludus.gateway.blame import Blame, blame, environment_tool, memory_kills
 from ludus.gateway.harness import (
     Harness,
     HarnessFailed,
@@ -31,13 +36,22 @@ from ludus.gateway.harness import (
     HarnessSandboxLost,
     HarnessTask,
 )
+from ludus.gateway.replayed import RecordedEngine
 from ludus.gateway.server import Gateway
 from ludus.gateway.session import EpisodeSession, GatewayLimits, ModelCall, TimeLimit
 from ludus.gateway.wires.requests import AssistantEntry, CallText, OutputEntry, TextEntry
 from ludus.protocol import errors as e
 from ludus.protocol.content import TextBlock, text_of
 from ludus.protocol.episodes import EpisodeInfo
-from ludus.protocol.items import CallItem, Item, OutputItem, parse_arguments, text_message, to_json
+from ludus.protocol.items import (
+    CallItem,
+    Item,
+    MalformedCall,
+    OutputItem,
+    parse_arguments,
+    text_message,
+    to_json,
+)
 from ludus.protocol.lifecycle import EVENT_OF_REASON, EndReason, Event
 from ludus.protocol.rewards import Reward
 from ludus.protocol.trajectory import Failure, FailureKind, Stop, Trajectory, Usage, tool_records
@@ -66,6 +80,8 @@ class HarnessEpisode:
         idle_seconds: the most seconds without a model call; after them the harness counts as broken.
         limits: the bounds of the model calls; those of the gateway when None.
         limit: makes the time limits, of the episode first and then of each call.
+        again: starts another episode of the same task and seed, to play recorded replies in it; None where that would
+            change something, such as a world that later episodes go on with.
     """
 
     episode: Episode
@@ -78,16 +94,20 @@ class HarnessEpisode:
     idle_seconds: float | None = None
     limits: GatewayLimits | None = None
     limit: TimeLimit = asyncio.timeout
+    again: Callable[[], Awaitable[Episode]] | None = None
     session: EpisodeSession = field(init=False)
     """The model calls and the samples."""
+    ended_by: str | None = None
+    """What the policy did to end the harness with an error; None if it did not."""
+    _error: HarnessFailed | None = None
     _failure: Failure | None = None
-    _refused: bool = False
     _stopped: Stop | None = None
     _info: EpisodeInfo | None = None
     _grade: Reward | None = None
     _rewards: dict[int, Reward] = field(default_factory=dict[int, Reward])
     _began: float = field(default_factory=time.time)
     _clock: float = field(default_factory=time.perf_counter)
+    _kills: int = field(default_factory=lambda: memory_kills())
     _seconds: float = 0.0
 
     def __post_init__(self) -> None:
@@ -127,37 +147,37 @@ class HarnessEpisode:
         whole: asyncio.Timeout | None = None
         try:
             async with self.limit(self.episode_seconds) as whole:
-                await self._until_over(self.harness.run(self._task()))
+                await self._until_over(self.harness.run(self._task(self.episode, self.session)), self.session)
         except HarnessFailed as error:
+            self._error = error
             kind: FailureKind = "infrastructure" if isinstance(error, HarnessSandboxLost) else "policy"
             self._failure = failure_of(error, self.episode.id, kind)
-            self._refused = isinstance(error, HarnessNetworkRefused)
         except TimeoutError:
             if whole is None or not whole.expired():
                 raise
             self._stopped = "time_limit"
 
-    def _task(self) -> HarnessTask:
-        url = self.episode.require_play_url()
-        messages = tuple({"role": m.role, "content": text_of(m.content)} for m in self.episode.prompt)
+    def _task(self, episode: Episode, session: EpisodeSession) -> HarnessTask:
+        messages = tuple({"role": m.role, "content": text_of(m.content)} for m in episode.prompt)
         prompt = "\n\n".join(message["content"] for message in messages)
-        base = self.gateway.base_url(self.session)
-        return HarnessTask(self.episode.id, url, base, self.session.key, prompt, messages)
+        base = self.gateway.base_url(session)
+        return HarnessTask(episode.id, episode.require_play_url(), base, session.key, prompt, messages)
 
-    async def _until_over(self, play: Awaitable[None]) -> None:
+    async def _until_over(self, play: Awaitable[None], session: EpisodeSession) -> None:
         """Wait until the harness ends, and end it if it goes on without a model or makes no calls.
 
         Raises:
             HarnessFailed: see `Harness.run`; or it made no model call for `idle_seconds`.
         """
         running = asyncio.ensure_future(play)
-        over = asyncio.create_task(self.session.over.wait())
+        over = asyncio.create_task(session.over.wait())
         try:
             while not running.done() and not over.done():
-                await asyncio.wait({running, over}, timeout=self._patience(), return_when=asyncio.FIRST_COMPLETED)
-                if not running.done() and not over.done() and self._patience() == 0:
-                    raise HarnessFailed(f"the harness made no model call for {self.idle_seconds:g} s")
-            if over.done() and not running.done() and self.session.error is None:
+                patience = self._patience(session)
+                await asyncio.wait({running, over}, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
+                if not running.done() and not over.done() and self._patience(session) == 0:
+                    raise HarnessFailed(f"the harness made no model call for {self.idle_seconds:g} s", how="idle")
+            if over.done() and not running.done() and session.error is None:
                 await asyncio.wait({running}, timeout=GRACE_SECONDS)
             if running.done():
                 running.result()
@@ -166,11 +186,11 @@ class HarnessEpisode:
             running.cancel()
             await asyncio.gather(running, over, return_exceptions=True)
 
-    def _patience(self) -> float | None:
+    def _patience(self, session: EpisodeSession) -> float | None:
         """Return how many more seconds the harness may be idle."""
         if self.idle_seconds is None:
             return None
-        idle = 0.0 if self.session.running else time.perf_counter() - self.session.used_at
+        idle = 0.0 if session.running else time.perf_counter() - session.used_at
         return max(0.0, self.idle_seconds - idle)
 
     async def _has_ended(self) -> bool:
@@ -181,9 +201,21 @@ class HarnessEpisode:
     # ── the end ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _finish(self) -> None:
-        """Close the episode, grade the agent's last message where that is due, and read what was earned."""
+        """Close the episode, grade the agent's last message where that is due, and read what was earned.
+
+        Raises:
+            InvalidParams: the context is too small for the harness's first prompt, so no episode can be played.
+        """
         info = await self.episode.info()
+        if self.session.unfit is not None and info.end_reason is None:
+            raise e.InvalidParams(
+                f"the harness's first prompt has {self.session.unfit.tokens} tokens, and the context has only "
+                f"{self.session.unfit.maximum}: raise the context of the rollouts, or give the harness a shorter prompt"
+            )
         stopped = self.session.stopped or self._stopped
+        judged = Blame("platform") if self._error is None else await self._blame(self._error, info)
+        # Tokens of another model may have played an episode whose program asked for one, whatever it earned.
+        refused = isinstance(self._error, HarnessNetworkRefused) and judged.who != "policy"
         if not self.session.calls and self.session.stopped is None and self.session.error is None:
             problem = HarnessFailed("the harness made no model call through the gateway; does it use its variables?")
             self._failure = self._failure or failure_of(problem, self.episode.id, "policy")
@@ -193,9 +225,11 @@ class HarnessEpisode:
                 f"the {stopped.replace('_', ' ')}"
             )
             self._failure = failure_of(problem, self.episode.id, "policy")
-        elif not self._refused and (info.end_reason is not None or stopped is not None):
+        elif not refused and (info.end_reason is not None or stopped is not None):
             self._failure = None
             self._stopped = stopped if info.end_reason is None else None
+        elif self._error is not None and judged.who == "policy":
+            self._failure, self._stopped, self.ended_by = None, judged.stopped, judged.cause
         elif self._failure is None and self.session.error is None:
             info = await self._submit(info)
         with suppress(e.LudusError):
@@ -206,6 +240,35 @@ class HarnessEpisode:
         reason = info.end_reason
         if reason is not None and self._failure is None:
             self._failure = self._failure_of(reason, closed.incident)
+
+    async def _blame(self, error: HarnessFailed, info: EpisodeInfo) -> Blame:
+        """Return who caused the error of the harness; never `unclear`."""
+        tools = frozenset(tool.name for tool in self.episode.tools)
+        judged = blame(error, self.session, tools, out_of_memory=memory_kills() > self._kills)
+        if judged.who != "unclear" or info.end_reason is not None or self.session.stopped is not None:
+            return judged
+        same = self.again is not None and self.session.error is None and await self._ends_so_again(error)
+        return Blame("policy", judged.cause, judged.stopped) if same else Blame("platform")
+
+    async def _ends_so_again(self, error: HarnessFailed) -> bool:
+        """Return whether the harness ends in the same way, when it gets the same replies in a new episode."""
+        assert self.again is not None
+        try:
+            episode = await self.again()
+        except e.LudusError:
+            return False
+        gateway, recorded = self.gateway, RecordedEngine(self.gateway.engine, self.session)
+        session = gateway.open(f"{self.name}/again", limits=self.limits, limit=self.limit, engine=recorded)
+        try:
+            async with self.limit(self.episode_seconds), episode:
+                await self._until_over(self.harness.run(self._task(episode, session)), session)
+        except HarnessFailed as failure:
+            return recorded.used_up and (type(failure), failure.how) == (type(error), error.how)
+        except (TimeoutError, e.LudusError):
+            return False
+        finally:
+            await gateway.close(session)
+        return False
 
     def _loops(self) -> bool:
         """Return whether most of the calls asked for the same conversation, and no reply was used."""
@@ -278,11 +341,17 @@ class HarnessEpisode:
     def _steps(self, items: list[Item]) -> list[dict[str, Any]]:
         """Return the steps with the calls that made them; none if the calls do not match the steps one to one.
 
-        The agent endpoint does not say which call a step belongs to, and a harness may call other tools as well.
+        The agent endpoint does not say which call a step belongs to, and a harness may call other tools as well, and
+        rename those of the episode. A call that the program itself has answered with an error made no step, so the
+        calls without an error count where all of them are too many.
         """
-        names = {tool.name for tool in self.episode.tools}
-        calls = [item for item in items if isinstance(item, CallItem) and item.call.tool in names]
+        tools = frozenset(tool.name for tool in self.episode.tools)
+        calls = [item for item in items if isinstance(item, CallItem) and environment_tool(item.call.tool, tools)]
         calls = list({call.call_id: call for call in calls}.values())
+        if self._info is not None and len(calls) > self._info.steps:
+            failed = {item.call_id for item in items if isinstance(item, OutputItem) and item.error}
+            failed |= {call.call_id for call in calls if isinstance(call.call, MalformedCall)}
+            calls = [call for call in calls if call.call_id not in failed]
         if self._info is None or len(calls) != self._info.steps:
             return []
         rewards = self._rewards

@@ -4,9 +4,10 @@ A harness is trusted code: it gets a scrubbed environment, but no sandbox. It ca
 the trainer, and nothing keeps it from asking another model than the policy. `ludus box` is a command that runs another
 one in a sandbox.
 
-    command    runs once for each episode. Its variables and one JSON object on its input say where to play. It ends
-               with exit code 0 when the agent has stopped, for whatever reason; another exit code says that the harness
-               itself broke, and the episode is then unscored. Those of `HarnessExit` name the reason.
+    command    runs once for each episode, in an empty folder of the episode's own, which is its home folder too. Its
+               variables and one JSON object on its input say where to play. It ends with exit code 0 when the agent has
+               stopped, for whatever reason; another exit code says that it broke. Those of `HarnessExit` name the
+               reason, and `blame` decides whether the policy has caused it; otherwise the episode is unscored.
     worker     runs once and plays many episodes at the same time, which saves the start of a process for each. It reads
                one JSON object per line, and writes `{"id": …, "error": null}` when that episode is done; an `error` of
                text says that the harness broke. A line `{"cancel": id}` asks it to stop an episode.
@@ -23,11 +24,12 @@ import shutil
 import signal
 import tempfile
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final, Literal, Protocol
 
+from ludus.gateway.folders import EpisodeFolders, end_leftovers
 from ludus.gateway.routes import MODEL
 from ludus.harnesses import NAMES, NotInstalled, find_program, harness_command
 from ludus.protocol.harness import HarnessExit
@@ -45,8 +47,23 @@ LONGEST_VARIABLE: Final = 100_000
 LONGEST_LINE: Final = 1 << 20
 
 
+HarnessEnd = Literal["error", "signal", "idle"]
+"""How a harness failed: by an error of its own, by a signal, or because it went on without calling its model."""
+
+
 class HarnessFailed(Exception):
-    """A harness crashed, hung, or called no model. It says nothing about the policy, so the episode is unscored."""
+    """A harness crashed, hung, or called no model. Unless the policy caused that, the episode is unscored.
+
+    Args:
+        message: what happened.
+        how: how it ended.
+        printed: whether it has said why.
+    """
+
+    def __init__(self, message: str, *, how: HarnessEnd = "error", printed: bool = True) -> None:
+        super().__init__(message)
+        self.how: Final[HarnessEnd] = how
+        self.printed: Final[bool] = printed
 
 
 class HarnessNetworkRefused(HarnessFailed):
@@ -130,10 +147,11 @@ class Harness(Protocol):
 
 
 class CommandHarness:
-    """A process for each episode.
+    """A process for each episode, in a folder of the episode's own.
 
     Args:
-        command: the program and its arguments, as in a shell; no shell runs it.
+        command: the program and its arguments, as in a shell; no shell runs it. Relative names of files are those of
+            the folder in which the run was started.
         variables: further environment variables.
 
     Raises:
@@ -141,13 +159,15 @@ class CommandHarness:
     """
 
     def __init__(self, command: str, variables: Mapping[str, str] | None = None) -> None:
-        self._arguments = _arguments(command)
+        self.arguments: Final[tuple[str, ...]] = tuple(_arguments(command))
+        """The program and its arguments, with absolute paths."""
         self._variables = dict(variables or {})
+        self._folders = EpisodeFolders()
 
     async def run(self, task: HarnessTask) -> None:
         """See `Harness.run`."""
-        with tempfile.TemporaryDirectory(prefix="ludus-harness-", ignore_cleanup_errors=True) as home:
-            process = await _start(self._arguments, {**task.variables(), **self._variables}, home)
+        async with self._folders.folder() as folder:
+            process = await _start(self.arguments, {**task.variables(), **self._variables}, folder)
             tail: deque[str] = deque(maxlen=TAIL)
             reading = asyncio.create_task(_read_tail(process, tail))
             try:
@@ -157,16 +177,25 @@ class CommandHarness:
                     await asyncio.wait({reading}, timeout=DRAIN_SECONDS)
             finally:
                 await _end(process)
+                # A process in a session of its own has left the group, and still has the key of its episode.
+                await end_leftovers(task.api_key)
                 reading.cancel()
                 await asyncio.gather(reading, return_exceptions=True)
             if code in _FAILURES:
                 raise _FAILURES[code](_shown(tail).rpartition("\n")[2])
             if code:
-                how = f"signal {-code}" if code < 0 else f"exit code {code}"
-                raise HarnessFailed(f"{self._arguments[0]} ended with {how}: {_shown(tail)}")
+                number = -code if code < 0 else code - 128  # a shell, or `ludus box`, reports a signal so
+                is_signal = code < 0 or number in (signal.SIGKILL, signal.SIGTERM)
+                how = f"signal {number}" if is_signal else f"exit code {code}"
+                raise HarnessFailed(
+                    f"{self.arguments[0]} ended with {how}: {_shown(tail)}",
+                    how="signal" if is_signal else "error",
+                    printed=bool("".join(tail).strip()),
+                )
 
     async def aclose(self) -> None:
         """See `Harness.aclose`; each process has ended with its episode."""
+        self._folders.close()
 
 
 class WorkerHarness:
@@ -285,12 +314,20 @@ def _arguments(command: str) -> list[str]:
         arguments = shlex.split(command)
     except ValueError as error:
         raise HarnessFailed(f"{command!r} is no command: {error}") from None
-    if not arguments or shutil.which(arguments[0]) is None:
+    program = shutil.which(arguments[0]) if arguments else None
+    if program is None:
         raise HarnessFailed(f"there is no program {arguments[0] if arguments else ''!r} to run as a harness")
-    return arguments
+    # A harness runs in another folder than the one in which its command was written.
+    return [os.path.abspath(program), *(_absolute(argument) for argument in arguments[1:])]
 
 
-async def _start(arguments: list[str], variables: Mapping[str, str], home: str) -> asyncio.subprocess.Process:
+def _absolute(argument: str) -> str:
+    """Return the absolute path of an argument that names a file; a name without a suffix may be any other word."""
+    names_file = os.path.splitext(argument)[1] and not argument.startswith("-") and os.path.isfile(argument)
+    return os.path.abspath(argument) if names_file else argument
+
+
+async def _start(arguments: Sequence[str], variables: Mapping[str, str], home: str) -> asyncio.subprocess.Process:
     kept = {name: value for name in KEPT_VARIABLES if (value := os.environ.get(name)) is not None}
     try:
         return await asyncio.create_subprocess_exec(
@@ -298,7 +335,8 @@ async def _start(arguments: list[str], variables: Mapping[str, str], home: str) 
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
-            env={**kept, "HOME": home, "TMPDIR": home, **variables},
+            env={**kept, "HOME": home, "TMPDIR": home, "LUDUS_RUN_FOLDER": os.getcwd(), **variables},
+            cwd=home,
             start_new_session=True,
             limit=LONGEST_LINE,
         )

@@ -97,6 +97,7 @@ class Gateway:
         limits: GatewayLimits | None = None,
         limit: TimeLimit = asyncio.timeout,
         ended: Callable[[], Awaitable[bool]] | None = None,
+        engine: PolicyEngine | None = None,
     ) -> EpisodeSession:
         """Open the session of an episode.
 
@@ -107,10 +108,11 @@ class Gateway:
             limits: the episode's bounds; those of the gateway when None.
             limit: makes the time limit of a call.
             ended: returns whether the environment has ended the episode; see `EpisodeSession.ended`.
+            engine: the engine of this episode; that of the gateway when None.
         """
         key = f"{KEY_PREFIX}{secrets.token_urlsafe(24)}"
         session = EpisodeSession(
-            name, key, self.engine, self.renderer, limits or self.limits, seed=seed, temperature=temperature,
+            name, key, engine or self.engine, self.renderer, limits or self.limits, seed=seed, temperature=temperature,
             limit=limit, ended=ended,
         )  # fmt: skip
         self._sessions[key] = session

@@ -270,6 +270,7 @@ class EpisodeSession:
         self._check_open()
         self._started += 1
         self.running += 1
+        self.last = None
         number, began = self._started, time.perf_counter()
         self.used_at = began
         try:
