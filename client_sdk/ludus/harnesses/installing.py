@@ -24,6 +24,7 @@ from ludus.harnesses.program import Npm, Program, Venv
 PINS: Final = Path(__file__).parent / "pins"
 STAMP: Final = ".ludus-harness"
 _TAIL: Final = 2000
+_VERSION: Final = "import venv, sys; print('.'.join(map(str, sys.version_info[:2])))"
 
 Say = Callable[[str], None]
 
@@ -167,9 +168,16 @@ def _python(program: Program, source: Venv) -> str:
     here = ".".join(platform.python_version_tuple()[:2])
     if source.python is None or source.python == here:
         return sys.executable
-    if (path := shutil.which(f"python{source.python}")) is None:
-        raise InstallError(f"{program.title} needs Python {source.python}; there is no python{source.python} here")
-    return path
+    kept = [Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"]
+    kept.append(Path(os.environ.get("UV_PYTHON_INSTALL_DIR") or Path.home() / ".local" / "share" / "uv" / "python"))
+    folders = [path for root in kept for path in sorted(root.glob(f"*{source.python}*"), reverse=True)]
+    for path in filter(None, [shutil.which(f"python{source.python}"), *(folder / "bin" / "python" for folder in folders)]):
+        done = subprocess.run([path, "-c", _VERSION], capture_output=True, text=True, check=False)
+        if done.stdout.strip() == source.python:  # a shim on the PATH may lead to no interpreter at all
+            return str(path)
+    raise InstallError(
+        f"{program.title} needs Python {source.python}, which is not here (looked on the PATH, in pyenv and uv)"
+    )
 
 
 def _run(command: Sequence[str], variables: Mapping[str, str], folder: Path) -> None:

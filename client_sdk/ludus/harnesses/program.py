@@ -13,6 +13,8 @@ from typing import Any, Final, Literal
 
 SERVER: Final = "ludus"
 """The name of the episode among the MCP servers of a program."""
+PEERS: Final = Path(__file__).resolve().parent / "peers"
+"""Programs on the packages of others, which run in a virtual environment of their own."""
 Wire = Literal["chat", "responses", "messages", "generateContent"]
 
 

@@ -16,6 +16,7 @@ _MODULES: Final = {
     "gemini-cli": "gemini_cli",
     "hermes": "hermes",
     "opencode": "opencode",
+    "openhands": "openhands",
     "pi": "pi",
     "qwen-code": "qwen_code",
 }

@@ -43,5 +43,5 @@ def launch(task: Task, setting: Setting) -> Launch:
 
 PROGRAM = Program(
     name="hermes", title="Hermes Agent", version="0.19.0", source=Venv(("hermes-agent==0.19.0", "mcp<2")), wire="chat",
-    launch=launch,
+    launch=launch, ignored=("pypi.org", "github.com"),  # its checks for updates
 )  # fmt: skip
