@@ -5,7 +5,7 @@ How this works:
 - An allowlist names hosts and ports. But the server of an episode has other paths too: those of other episodes, and
   without tokens its whole control plane. So the agent gets the addresses of a `Relay` on this machine instead, and the
   allowlist of its sandbox names only that.
-- The relay knows two paths, each below a secret that is made for the episode: `SECRET/model/v1/…` is the policy
+- The relay knows two paths, each below a secret that is made for the episode: `SECRET/model/…` is the policy
   gateway with the episode's own key, and `SECRET/play` is the episode's agent endpoint. All others are refused.
 - Requests and replies pass through as they come, streams included. A request that the agent gives up is given up.
 """
@@ -22,7 +22,8 @@ import aiohttp
 from aiohttp import web
 
 HOST: Final = "127.0.0.1"
-_MODEL: Final = re.compile(r"model/v1(?:/[a-z_]{1,32}){1,4}(?:\?[\w=&.-]{0,200})?")
+_MODEL: Final = re.compile(r"model(?:/(?!\.{1,2}(?:/|\?|$))[\w.:-]{1,128}){0,8}/?(?:\?[\w=&.-]{0,200})?")
+"""Paths of one model. Programs ask for more than calls, such as `/` or `/api/tags`; the gateway answers what it lacks."""
 _HOP_BY_HOP: Final = frozenset({
     "connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection", "te", "trailer",
     "transfer-encoding", "upgrade", "expect", "host", "via",

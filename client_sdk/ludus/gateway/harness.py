@@ -31,6 +31,7 @@ from typing import Any, Final, Literal, Protocol
 
 from ludus.gateway.folders import EpisodeFolders, end_leftovers
 from ludus.gateway.routes import MODEL
+from ludus.harnesses import NAMES, NotInstalled, find_program, harness_command
 from ludus.protocol.harness import HarnessExit
 
 KEPT_VARIABLES: Final = ("PATH", "LANG", "LC_ALL", "TZ", "SSL_CERT_FILE", "SSL_CERT_DIR", "SYSTEMROOT")
@@ -287,17 +288,25 @@ class WorkerHarness:
 
 
 def make_harness(text: str, variables: Mapping[str, str] | None = None) -> Harness:
-    """Return the harness of a text: `command PROGRAM ARGUMENTS…` or `worker PROGRAM ARGUMENTS…`.
+    """Return the harness of a text: `command PROGRAM …`, `worker PROGRAM …`, or an agent program, such as `codex`.
 
     Raises:
-        HarnessFailed: the text has another form, or there is no such program.
+        HarnessFailed: the text has another form, there is no such program, or it is not installed.
     """
     kind, _, command = text.strip().partition(" ")
+    if kind in NAMES:
+        try:
+            words = harness_command(find_program(kind), shlex.split(command))
+        except (NotInstalled, ValueError) as error:
+            raise HarnessFailed(str(error)) from None
+        return CommandHarness(shlex.join(words), variables)
     if kind == "command":
         return CommandHarness(command, variables)
     if kind == "worker":
         return WorkerHarness(command, variables)
-    raise HarnessFailed(f"{text!r} is no harness: write `command PROGRAM …` or `worker PROGRAM …`")
+    raise HarnessFailed(
+        f"{text!r} is no harness: write `command PROGRAM …`, `worker PROGRAM …` or one of {', '.join(NAMES)}"
+    )
 
 
 def _arguments(command: str) -> list[str]:

@@ -1,0 +1,54 @@
+"""Play one episode with a program: `python START NAME FOLDER [--own-tools]`, with the JSON object on the input.
+
+It writes the program's configuration into a home folder of this episode, runs the program, and ends with 0 if the
+agent has stopped, for whatever reason, or with another code if the program broke; the last line says how.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from ludus.harnesses.program import QUIET, Finished, Launch, Setting, Task
+from ludus.harnesses.registry import find_program
+
+TAIL = 4_000
+"""How many characters of a program's output are passed on."""
+
+
+def main(arguments: list[str]) -> int:
+    """Play the episode, and return the exit code."""
+    name, folder, *options = arguments
+    program = find_program(name)
+    task = Task.read(sys.stdin.readline())
+    with tempfile.TemporaryDirectory(prefix="agent-", ignore_cleanup_errors=True) as temporary:
+        home = Path(os.environ.get("HOME") or temporary)
+        setting = Setting(Path(folder), home, home / "workspace", own_tools="--own-tools" in options)
+        finished = run(program.launch(task, setting), setting)
+    end = program.end(finished)
+    for text in (finished.output, finished.errors):
+        print(text[-TAIL:], file=sys.stderr)
+    if end.code:
+        print(f"{program.title} {program.version}: {end.message}", file=sys.stderr)
+    return end.code
+
+
+def run(launch: Launch, setting: Setting) -> Finished:
+    """Write the files of a launch, run the program, and return its end."""
+    setting.workspace.mkdir(parents=True, exist_ok=True)
+    for name, text in launch.files.items():
+        path = setting.home / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    done = subprocess.run(
+        launch.arguments,
+        input=launch.input.encode(),
+        capture_output=True,
+        cwd=setting.workspace,
+        env={**os.environ, **QUIET, "PWD": str(setting.workspace), **launch.variables},
+        check=False,
+    )
+    return Finished(done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"))
