@@ -37,7 +37,7 @@ from ludus.trainer.logs import RunLog
 from ludus.trainer.outcome import Progress, recorded
 from ludus.trainer.rollouts.harness import HarnessPlayer, open_harness
 from ludus.trainer.rollouts.sampler import TaskSampler, open_source
-from ludus.trainer.rollouts.summary import TaskSolved
+from ludus.trainer.rollouts.summary import TaskSolved, harness_remark
 from ludus.trainer.warm_up import WarmUp
 from ludus.trainer.worker import Worker, WorkerGroup, worker_loop
 
@@ -176,6 +176,8 @@ class Run:
         self.progress.step(groups, metrics, solved=all(map(self.source.solved, groups)))
         for remark in self.source.mixer.news():
             self.log.note(remark)
+        if self.step == 1 and (samples := harness_remark(metrics)) is not None:
+            self.log.note(samples)
 
     async def own_groups(self, count: int) -> list[RolloutGroup]:
         """Run `count` groups of episodes with the current policy and return them."""
