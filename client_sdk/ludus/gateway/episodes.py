@@ -219,8 +219,8 @@ class HarnessEpisode:
         if not self.session.calls and self.session.stopped is None and self.session.error is None:
             problem = HarnessFailed("the harness made no model call through the gateway; does it use its variables?")
             self._failure = self._failure or failure_of(problem, self.episode.id, "policy")
-        elif (problem := self._lost_tools(info)) is not None:
-            self._failure = failure_of(problem, self.episode.id, "policy")
+        elif (lost := self._lost_tools(info)) is not None:
+            self._failure = failure_of(lost, self.episode.id, "policy")
         elif info.end_reason is None and stopped in ("turn_limit", "time_limit") and self._loops():
             problem = HarnessFailed(
                 f"the harness sent the same conversation {self.session.repeated} times, without a reply in it, until "

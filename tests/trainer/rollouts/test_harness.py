@@ -53,6 +53,11 @@ def program(tmp_path: Path) -> Path:
     return path
 
 
+def write(program: Path, text: str) -> None:
+    """Write another program in the place of the usual one."""
+    program.write_text(text)
+
+
 async def batch_of(config: TrainConfig, engine: ScriptedEngine, renderer: Renderer) -> tuple[Any, dict[str, float]]:
     async with (
         open_source(config) as source,
@@ -105,7 +110,7 @@ async def test_crashed_episodes_are_failed_and_counted_and_the_mean_is_that_of_t
 ) -> None:
     server = await serve(Saying)
     marker = f"if not os.path.exists({str(tmp_path / 'once')!r}):\n    os.mkdir({str(tmp_path / 'once')!r})\n"
-    program.write_text(AGENT.replace("params = {", f"{marker}    sys.exit('crashed by itself')\nparams = {{", 1))
+    write(program, AGENT.replace("params = {", f"{marker}    sys.exit('crashed by itself')\nparams = {{", 1))
     engine.script = lambda prompt, rng: call("say", number=rng.randrange(4))
     group, metrics = await batch_of(
         harnessed(program, server.url, concurrency=1, drop_zero_variance=False), engine, renderer
@@ -122,14 +127,15 @@ async def test_a_context_that_is_too_small_for_the_program_stops_the_run(
     serve: Any, engine: ScriptedEngine, renderer: Renderer, program: Path
 ) -> None:
     server = await serve(Saying)
-    program.write_text(AGENT.replace('os.environ["LUDUS_PROMPT"]', "'long ' * 1000"))
+    write(program, AGENT.replace('os.environ["LUDUS_PROMPT"]', "'long ' * 1000"))
     with pytest.raises(RolloutError, match="first prompt has [0-9]+ tokens, and the context has only 512"):
         await batch_of(harnessed(program, server.url, context=512), engine, renderer)
 
 
 TITLED = AGENT.replace(
     "messages = [{",
-    """post(os.environ["OPENAI_BASE_URL"] + "/chat/completions", {"messages": [{"role": "user", "content": "A title."}]})
+    """title = {"messages": [{"role": "user", "content": "A title."}]}
+post(os.environ["OPENAI_BASE_URL"] + "/chat/completions", title)
 messages = [{""",
     1,
 )
@@ -140,7 +146,7 @@ async def test_calls_that_are_no_part_of_the_play_are_learned_from_only_if_asked
     side_calls: str, samples: int, serve: Any, engine: ScriptedEngine, renderer: Renderer, program: Path
 ) -> None:
     server = await serve(Saying)
-    program.write_text(TITLED)
+    write(program, TITLED)
     engine.script = lambda prompt, rng: "A title" if "title" in prompt else call("say", number=rng.randrange(4))
     config = harnessed(program, server.url, harness_side_calls=side_calls, drop_zero_variance=False)
     group, metrics = await batch_of(config, engine, renderer)
@@ -150,9 +156,8 @@ async def test_calls_that_are_no_part_of_the_play_are_learned_from_only_if_asked
 
 def test_many_samples_are_remarked_with_their_cause() -> None:
     assert harness_remark({"harness/samples": 1.5}) is None
-    remark = harness_remark(
-        {"harness/samples": 7.0, "harness/new_sample/rewritten": 5.0, "harness/new_sample/tools": 1.0}
-    )
+    causes = {"harness/new_sample/rewritten": 5.0, "harness/new_sample/tools": 1.0}
+    remark = harness_remark({"harness/samples": 7.0, **causes})
     assert remark is not None
     assert "7.0 samples" in remark
     assert "in other words (5.0 per episode), it changes its tools (1.0 per episode)" in remark

@@ -131,6 +131,7 @@ def harness_remark(metrics: Mapping[str, float]) -> str | None:
         return None
     prefix = "harness/new_sample/"
     causes = [(count, name.removeprefix(prefix)) for name, count in metrics.items() if name.startswith(prefix)]
+    causes.sort(reverse=True)
     shown = ", ".join(
         f"{SAMPLE_CAUSES.get(name, name)} ({count:.1f} per episode)" for count, name in sorted(causes, reverse=True)
     )
