@@ -24,6 +24,7 @@ from __future__ import annotations
 import functools
 import json
 import re
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -59,6 +60,11 @@ T = TypeVar("T")
 _BREAK: Final = "\ufdd0"
 """A noncharacter inserted into control tokens that occur in text from outside. Text is split there before encoding."""
 _CACHED: Final = 1_000
+_LONG: Final = 10_000
+_CACHED_LONG: Final = 32
+_LONGEST: Final = 1_000_000
+"""Of long texts few are kept, as arrays of numbers, and of the longest none. Agent programs begin each episode of a
+group with the same 70,000 characters."""
 
 
 class Called(NamedTuple):
@@ -175,6 +181,7 @@ class Renderer:
         """Tools with their definitions, by their identity: each episode has tools of its own, which are equal."""
         self._ids_of = text_encoder(tokenizer)
         self._encoded = functools.lru_cache(_CACHED)(self._encode)
+        self._encoded_long = functools.lru_cache(_CACHED_LONG)(lambda text: array("I", self._encode(text)))
         others = [token for token in (self._format.ends if self._format else ()) if token in tokens]
         # What ends a message before another one may stand within a turn, such as <|end|> after a thought of gpt-oss.
         ends = [end, *style.ends, *others, *([following] if closing is None else []), tokenizer.eos_token]
@@ -363,7 +370,9 @@ class Renderer:
     def encode(self, text: str) -> list[int]:
         """Return the ids of a text from `text`, or of a part of it that begins with a special token."""
         # Cached, because the episodes of a group share a prompt and many observations are equal.
-        return list(self._encoded(text) if len(text) < 10_000 else self._encode(text))
+        if len(text) < _LONG:
+            return list(self._encoded(text))
+        return self._encoded_long(text).tolist() if len(text) < _LONGEST else self._encode(text)
 
     def extend(self, earlier: str, turn: ChatMessage, text: str, ids: Sequence[int]) -> list[int] | None:
         """Return the ids of a prompt that continues after the policy's last turn.
