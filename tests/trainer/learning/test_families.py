@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -190,3 +191,10 @@ def test_an_export_that_is_another_model_is_an_error_and_replaces_nothing(
     monkeypatch.undo()
     learner.export(tokenizer, out)
     assert not (tmp_path / "out.new").exists()
+
+
+def test_the_page_names_every_family_that_was_tried() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "training.md").read_text(encoding="utf-8")
+    rows = page.partition("### Which models")[2].partition("\n### ")[0].split("\n| ")[2:]
+    named = [re.findall(r"`(\w+)`", row.partition(" | ")[2].partition(" |\n")[0]) for row in rows]
+    assert named == [sorted(BUFFERED | PLAIN), sorted(HYBRID), sorted(LONELY)]

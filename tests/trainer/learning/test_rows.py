@@ -41,7 +41,7 @@ def by_sample(function: Callable[..., Any], boundaries: bool) -> Callable[..., A
             assert numbers is not None
             assert (numbers.dtype, numbers.shape) == (torch.int32, (1, length))
             yield from (
-                slice(int(w[0]), int(w[-1]) + 1) for n in numbers.unique() for w in [(numbers[0] == n).nonzero()]
+                slice(int(w[0]), int(w[-1]) + 1) for n in torch.unique(numbers) for w in [(numbers[0] == n).nonzero()]
             )
 
     def call(first: Tensor, *rest: Any, **options: Any) -> Any:
@@ -134,7 +134,8 @@ def test_what_a_model_does_to_its_logits_is_found(
     model.config.final_logit_softcapping = 2.5
     model.get_output_embeddings().register_forward_hook(lambda _, args, logits: change(logits))
     found = traits_of(model).head
-    assert (found.scale, found.cap) == (pytest.approx(head.scale, rel=1e-5), head.cap)
+    assert found.scale == pytest.approx(head.scale, rel=1e-5)
+    assert found.cap == head.cap
 
 
 def test_logits_that_cannot_be_computed_from_states_and_head_are_refused(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ class Same(Even):
 class Picture(Even):
     """The prompt is a picture, which the policy cannot see."""
 
-    def prompt(self) -> list[str | ImageBlock]:
+    def prompt(self) -> Any:
         """The word, and an image."""
         return [self.task.text, ImageBlock.of(b"no picture")]
 

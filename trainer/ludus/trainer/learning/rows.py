@@ -270,7 +270,8 @@ def _changes(states: Tensor, reference: Tensor) -> Tensor:
     """Return by how much each token's state differs, relative to its size."""
     sizes = reference.double().norm(dim=-1)
     # The state of a token for padding, whose embedding is 0, can be 0.
-    return (states.double() - reference.double()).norm(dim=-1) / sizes.clamp_min(EXACT * float(sizes.mean()))
+    changes: Tensor = (states.double() - reference.double()).norm(dim=-1) / sizes.clamp_min(EXACT * float(sizes.mean()))
+    return changes
 
 
 def _relative(states: Tensor, reference: Tensor) -> float:
