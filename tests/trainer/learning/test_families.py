@@ -193,6 +193,24 @@ def test_an_export_that_is_another_model_is_an_error_and_replaces_nothing(
     assert not (tmp_path / "out.new").exists()
 
 
+@pytest.mark.suite("training", first=2)
+@pytest.mark.parametrize("family", ["gemma3", "qwen3_5", "gemma4", "qwen3_5_moe"])
+async def test_a_model_that_reads_images_is_trained_on_text(family: str, tmp_path: Path) -> None:
+    folder, out = make_family(family, tmp_path), tmp_path / "out"
+    learner, plain = make_learner(configure(folder, optimizer={"tokens": 256})), plain_model(folder)
+    require_checkpoint_names(learner.model, folder)
+    check_rows(learner, plain, BATCH)
+    engine = TorchEngine(load_model(configure(folder).model), TorchEngineConfig(cache_tokens=1024), context=256)
+    try:
+        await play(engine, plain, 0)
+    finally:
+        await engine.aclose()
+    learner.export(load_tokenizer(learner.config.model), out)
+    before, after = (set(load_file(path / "model.safetensors")) for path in (folder, out))
+    text = {name for name in before if "visual" not in name and "vision" not in name}
+    assert len(after) == len(text if family.startswith("qwen") else before)
+
+
 def test_the_page_names_every_family_that_was_tried() -> None:
     page = (Path(__file__).parents[3] / "docs" / "training.md").read_text(encoding="utf-8")
     rows = page.partition("### Which models")[2].partition("\n### ")[0].split("\n| ")[2:]
