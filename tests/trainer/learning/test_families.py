@@ -96,7 +96,7 @@ def test_servers_get_every_tensor_of_the_checkpoint_with_its_values(family: str,
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("family", BUFFERED)
+@pytest.mark.parametrize("family", [*BUFFERED, "nemotron_h", "qwen3_next"])
 async def test_the_engine_in_this_process_gets_every_tensor(family: str, dtype: Any, tmp_path: Path) -> None:
     config = configure(make_family(family, tmp_path), model={"dtype": dtype})
     learner, model, ids = make_learner(config), load_model(config.model), BATCH.samples[0].sample.ids
