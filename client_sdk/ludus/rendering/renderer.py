@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, ParamSpec, Ty
 from ludus.forms.text import NO_SCHEMAS, AnyCall, Schemas, schemas_of
 from ludus.forms.tool_calls import THOUGHT_CLOSE, THOUGHT_MARKS, THOUGHT_OPEN, TextFormatName, split_thought
 from ludus.protocol.actions import Call
-from ludus.protocol.content import Message, text_of
+from ludus.protocol.content import Content, ImageBlock, Message, text_of
 from ludus.protocol.episodes import ToolSpec
 from ludus.protocol.items import CallItem, Item, MalformedCall, OutputItem, text_message
 from ludus.rendering.encoding import text_encoder
@@ -189,6 +189,8 @@ class Renderer:
             dict.fromkeys(self.tokenizer.convert_tokens_to_ids(token) for token in ends if token)
         )
         """Token ids that end an assistant's turn; the first is the template's own."""
+        self.saw_image = False
+        """Whether a prompt had an image, which becomes text: the model sees `[image: image/png]` in its place."""
         self._plain = self._writes_plainly()
         self._systems: SystemMessages = systems_of(self._template)
 
@@ -312,12 +314,16 @@ class Renderer:
             for item in group:
                 if isinstance(item, OutputItem):
                     call = names.get(item.call_id, Called("", item.call_id))
-                    fields = {"role": "tool", "content": text_of(item.content), "tool_call_id": call.call_id}
+                    fields = {"role": "tool", "content": self._text_of(item.content), "tool_call_id": call.call_id}
                     fields["name"] = call.tool
                     messages.append({key: self._escaped(value) for key, value in fields.items()})
                 elif isinstance(item, Message):
-                    messages.append({"role": item.role, "content": self._escaped(text_of(item.content))})
+                    messages.append({"role": item.role, "content": self._escaped(self._text_of(item.content))})
         return fold_systems(messages, self._systems, start=start)
+
+    def _text_of(self, content: Sequence[Content]) -> str:
+        self.saw_image = self.saw_image or any(isinstance(block, ImageBlock) for block in content)
+        return text_of(content)
 
     def _turn_message(self, turn: ParsedTurn) -> ChatMessage:
         """Return a turn as a message for the template."""
