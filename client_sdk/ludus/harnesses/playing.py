@@ -12,6 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from ludus.harnesses.bridge import COMMAND, script
 from ludus.harnesses.program import QUIET, Finished, Launch, Setting, Task
 from ludus.harnesses.registry import find_program
 
@@ -27,6 +28,8 @@ def main(arguments: list[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="agent-", ignore_cleanup_errors=True) as temporary:
         home = Path(os.environ.get("HOME") or temporary)
         setting = Setting(Path(folder), home, home / "workspace", own_tools="--own-tools" in options)
+        if program.bridge:
+            write_tool(setting, task)
         finished = run(program.launch(task, setting), setting)
     end = program.end(finished)
     for text in (finished.output, finished.errors):
@@ -36,6 +39,14 @@ def main(arguments: list[str]) -> int:
     return end.code
 
 
+def write_tool(setting: Setting, task: Task) -> None:
+    """Write the command that calls the episode's tools."""
+    path = setting.home / "bin" / COMMAND
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(script(sys.executable, str(Path(__file__).resolve().parents[2]), task.play_url), encoding="utf-8")
+    path.chmod(0o755)
+
+
 def run(launch: Launch, setting: Setting) -> Finished:
     """Write the files of a launch, run the program, and return its end."""
     setting.workspace.mkdir(parents=True, exist_ok=True)
@@ -43,12 +54,14 @@ def run(launch: Launch, setting: Setting) -> Finished:
         path = setting.home / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
+    path = f"{setting.home / 'bin'}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+    variables = {**os.environ, **QUIET, "PATH": path, "PWD": str(setting.workspace)}
     done = subprocess.run(
         launch.arguments,
         input=launch.input.encode(),
         capture_output=True,
         cwd=setting.workspace,
-        env={**os.environ, **QUIET, "PWD": str(setting.workspace), **launch.variables},
+        env={**variables, **launch.variables},
         check=False,
     )
     return Finished(done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"))
