@@ -62,11 +62,13 @@ def instructions(tools: list[dict[str, Any]]) -> str:
     """Return the text that explains the command and the tools to an agent."""
     lines = [
         f"You act by the shell command `{COMMAND}`, which takes a tool's name and its arguments as JSON, such as",
-        f"`{COMMAND} NAME '{{\"argument\": \"value\"}}'`. It prints the tool's result. The tools:",
+        f'`{COMMAND} NAME \'{{"argument": "value"}}\'`. It prints the tool\'s result. The tools:',
     ]
     for tool in tools:
         schema = tool.get("inputSchema") or {}
-        lines.append(f"- {tool['name']}: {tool.get('description', '')} Arguments: {json.dumps(schema.get('properties', {}))}")
+        lines.append(
+            f"- {tool['name']}: {tool.get('description', '')} Arguments: {json.dumps(schema.get('properties', {}))}"
+        )
     return "\n".join(lines)
 
 
@@ -87,7 +89,7 @@ def main(words: list[str]) -> None:
     """Call a tool, and print its result. What is wrong with the call is printed too: the agent reads it."""
     url, *given = words
     if not given or len(given) > 2:
-        print(f"usage: {COMMAND} NAME '{{\"argument\": \"value\"}}'")
+        print(f'usage: {COMMAND} NAME \'{{"argument": "value"}}\'')
         sys.exit(2)
     try:
         arguments = json.loads(given[1]) if len(given) == 2 else {}

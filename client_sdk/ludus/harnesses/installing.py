@@ -171,7 +171,9 @@ def _python(program: Program, source: Venv) -> str:
     kept = [Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"]
     kept.append(Path(os.environ.get("UV_PYTHON_INSTALL_DIR") or Path.home() / ".local" / "share" / "uv" / "python"))
     folders = [path for root in kept for path in sorted(root.glob(f"*{source.python}*"), reverse=True)]
-    for path in filter(None, [shutil.which(f"python{source.python}"), *(folder / "bin" / "python" for folder in folders)]):
+    for path in filter(
+        None, [shutil.which(f"python{source.python}"), *(folder / "bin" / "python" for folder in folders)]
+    ):
         done = subprocess.run([path, "-c", _VERSION], capture_output=True, text=True, check=False)
         if done.stdout.strip() == source.python:  # a shim on the PATH may lead to no interpreter at all
             return str(path)

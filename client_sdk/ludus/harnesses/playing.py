@@ -24,7 +24,11 @@ def main(arguments: list[str]) -> int:
     """Play the episode, and return the exit code."""
     name, folder, *options = arguments
     program = find_program(name)
-    task = Task.read(sys.stdin.readline())
+    try:
+        task = Task.read(sys.stdin.readline())
+    except (ValueError, KeyError, TypeError):
+        print("it needs one line of JSON on its input, which `ludus train` gives a harness", file=sys.stderr)
+        return os.EX_USAGE
     with tempfile.TemporaryDirectory(prefix="agent-", ignore_cleanup_errors=True) as temporary:
         home = Path(os.environ.get("HOME") or temporary)
         setting = Setting(Path(folder), home, home / "workspace", own_tools="--own-tools" in options)

@@ -23,7 +23,7 @@ def main():
     task = json.loads(sys.stdin.readline())
     io = Agreeing(yes=True, pretty=False, fancy_input=False, input_history_file=None, chat_history_file=None)
     model = Model(f"openai/{task['model']}")
-    model.extra_params = {"num_retries": 0}
+    model.reminder = None  # it moves to the end of each prompt, so that each turn would be a new sample
     coder = Coder.create(
         main_model=model, io=io, edit_format="diff", use_git=False, map_tokens=0, stream=False, auto_lint=False,
         suggest_shell_commands=True, detect_urls=False,

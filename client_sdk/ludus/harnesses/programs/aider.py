@@ -23,7 +23,10 @@ def launch(task: Task, setting: Setting) -> Launch:
         "LITELLM_LOCAL_MODEL_COST_MAP": "True",
     }
     arguments = [setting.executable("python"), str(PEERS / "aider_agent.py")]
-    return Launch(arguments, variables, json.dumps(given) + "\n")
+    # It fetches this list from the internet unless it has a copy.
+    prices = {f"openai/{task.model}": {"max_input_tokens": 1_000_000, "litellm_provider": "openai", "mode": "chat"}}
+    files = {".aider/caches/model_prices_and_context_window.json": json.dumps(prices)}
+    return Launch(arguments, variables, json.dumps(given) + "\n", files)
 
 
 PROGRAM = Program(
