@@ -31,7 +31,7 @@ from typing import NamedTuple
 import installer
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "client_sdk"))
-from ludus import harnesses  # noqa: E402  # only the standard library
+from ludus import harnesses  # it needs only the standard library
 
 PEERS = installer.ROOT / ".peers"
 PINS = installer.ROOT / "scripts" / "peers"

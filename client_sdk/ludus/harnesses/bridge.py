@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import sys
 import urllib.request
@@ -48,8 +47,8 @@ class Bridge:
             "Content-Type": "application/json", "Accept": "application/json, text/event-stream",
             "MCP-Protocol-Version": _VERSION,
         }  # fmt: skip
-        request = urllib.request.Request(self._url, data=body, headers=headers)  # noqa: S310  # the harness names it
-        with urllib.request.urlopen(request, timeout=_SECONDS) as response:  # noqa: S310
+        request = urllib.request.Request(self._url, data=body, headers=headers)
+        with urllib.request.urlopen(request, timeout=_SECONDS) as response:
             text = response.read().decode()
         answer = json.loads(text[text.index("{") : text.rindex("}") + 1])  # it may be one event of a stream
         if "error" in answer:
@@ -65,10 +64,8 @@ def instructions(tools: list[dict[str, Any]]) -> str:
         f'`{COMMAND} NAME \'{{"argument": "value"}}\'`. It prints the tool\'s result. The tools:',
     ]
     for tool in tools:
-        schema = tool.get("inputSchema") or {}
-        lines.append(
-            f"- {tool['name']}: {tool.get('description', '')} Arguments: {json.dumps(schema.get('properties', {}))}"
-        )
+        properties = json.dumps((tool.get("inputSchema") or {}).get("properties", {}))
+        lines.append(f"- {tool['name']}: {tool.get('description', '')} Arguments: {properties}")
     return "\n".join(lines)
 
 
@@ -80,25 +77,22 @@ def script(python: str, root: str, play_url: str) -> str:
         root: the folder that has the package `ludus`.
         play_url: the agent endpoint of the episode.
     """
-    code = f"import sys; sys.path.insert(0, {root!r}); from ludus.harnesses.bridge import main; main(sys.argv[1:])"
-    words = [python, "-I", "-S", "-c", code, play_url]
+    start = f"import sys; sys.path.insert(0, {root!r}); from ludus.harnesses.bridge import main"
+    words = [python, "-I", "-S", "-c", f"{start}; sys.exit(main(sys.argv[1:]))", play_url]
     return f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n'
 
 
-def main(words: list[str]) -> None:
-    """Call a tool, and print its result. What is wrong with the call is printed too: the agent reads it."""
+def main(words: list[str]) -> int:
+    """Call a tool, write its result, and return an exit code. What is wrong with the call is written for the agent."""
     url, *given = words
-    if not given or len(given) > 2:
-        print(f'usage: {COMMAND} NAME \'{{"argument": "value"}}\'')
-        sys.exit(2)
     try:
+        if len(given) not in (1, 2):
+            raise ValueError(f'write {COMMAND} NAME \'{{"argument": "value"}}\'')
         arguments = json.loads(given[1]) if len(given) == 2 else {}
         if not isinstance(arguments, dict):
             raise ValueError("the arguments are no JSON object")
-        print(Bridge(url).call(given[0], arguments))
-    except (ValueError, KeyError) as error:
-        print(f"error: {error}")
-        sys.exit(1)
-    except OSError as error:
-        print(f"error: {error}")
-        sys.exit(os.EX_UNAVAILABLE)
+        text, code = Bridge(url).call(given[0], arguments), 0
+    except (ValueError, KeyError, OSError) as error:
+        text, code = f"error: {error}", 1
+    sys.stdout.write(text + "\n")
+    return code

@@ -27,7 +27,7 @@ def main(arguments: list[str]) -> int:
     try:
         task = Task.read(sys.stdin.readline())
     except (ValueError, KeyError, TypeError):
-        print("it needs one line of JSON on its input, which `ludus train` gives a harness", file=sys.stderr)
+        sys.stderr.write("it needs one line of JSON on its input, which `ludus train` gives a harness\n")
         return os.EX_USAGE
     with tempfile.TemporaryDirectory(prefix="agent-", ignore_cleanup_errors=True) as temporary:
         home = Path(os.environ.get("HOME") or temporary)
@@ -36,10 +36,9 @@ def main(arguments: list[str]) -> int:
             write_tool(setting, task)
         finished = run(program.launch(task, setting), setting)
     end = program.end(finished)
-    for text in (finished.output, finished.errors):
-        print(text[-TAIL:], file=sys.stderr)
+    sys.stderr.write(f"{finished.output[-TAIL:]}\n{finished.errors[-TAIL:]}\n")
     if end.code:
-        print(f"{program.title} {program.version}: {end.message}", file=sys.stderr)
+        sys.stderr.write(f"{program.title} {program.version}: {end.message}\n")
     return end.code
 
 
@@ -58,8 +57,8 @@ def run(launch: Launch, setting: Setting) -> Finished:
         path = setting.home / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
-    path = f"{setting.home / 'bin'}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
-    variables = {**os.environ, **QUIET, "PATH": path, "PWD": str(setting.workspace)}
+    programs = f"{setting.home / 'bin'}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+    variables = {**os.environ, **QUIET, "PATH": programs, "PWD": str(setting.workspace)}
     done = subprocess.run(
         launch.arguments,
         input=launch.input.encode(),

@@ -1,4 +1,4 @@
-"""mini-swe-agent, whose one tool is a shell: the episode's `bash` if it has one, else a shell with the episode's tools."""
+"""mini-swe-agent, whose one tool is a shell: the episode's `bash`, or a shell in which the bridge is."""
 
 from __future__ import annotations
 
