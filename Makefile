@@ -22,7 +22,7 @@ help:
 	@sed -n 's/^#   //p' Makefile
 	@echo "make suite   list the parts of the suites and their green runs;  make suite NAME=fuzz  runs a suite or part"
 	@echo "make check   ruff, formatting, import rules, types, stale generated files;  ARGS=--fast  without mypy and pyright"
-	@echo "make hub     start a hub with the built-in library on this machine, and print its address"
+	@echo "make hub     start a hub with all of our environments on this machine, and print its address"
 	@echo "make wires   play three environments over every wire with two policies, and compare"
 	@echo "make format  fix what ruff can fix"
 	@echo "make generate  rewrite what is generated: schemas, spec, transcripts, sync client, docs"
@@ -43,7 +43,7 @@ demo: venv
 	@$(RUN) scripts/demo.py $(ARGS)
 
 hub: venv
-	@$(RUN) -m ludus.cli hub $(ARGS)
+	@$(RUN) scripts/run_hub.py $(ARGS)
 
 wires: venv
 	@$(RUN) scripts/play_wires.py $(ARGS)

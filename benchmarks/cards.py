@@ -32,7 +32,7 @@ from ludus.validation.core.oracle import OraclePolicy
 from ludus.validation.core.server_process import serving
 from ludus.validation.shortcuts import DEFAULT_BOUND, NAMES
 
-ENVIRONMENTS: Final = Path(__file__).resolve().parents[1] / "environments" / "ludus" / "environments"
+ENVIRONMENTS: Final = Path(__file__).resolve().parents[1] / "environments"
 BEGIN: Final = "<!-- measured shortcuts -->"
 END: Final = "<!-- shortcuts until here -->"
 TASK: Final = "a whole task"
@@ -156,7 +156,8 @@ def table_of(card: Card) -> str:
 
 def write_readme(card: Card) -> None:
     """Put the task and the rewards into the environment's README, before its splits."""
-    path = ENVIRONMENTS / card.name / "README.md"
+    folders = (ENVIRONMENTS / "library" / card.name, ENVIRONMENTS / "ludus" / "environments" / card.name)
+    path = next(readme for folder in folders if (readme := folder / "README.md").exists())
     text = path.read_text(encoding="utf-8")
     text = _with_block(text, TASK, "## A whole task", card.example, before="## Splits")
     if card.earned:

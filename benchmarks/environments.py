@@ -46,8 +46,9 @@ async def give_up(conversation: Conversation) -> Answer:
 
 
 def built_in() -> list[str]:
-    """Return the names of the environments that come with Ludus, in the order of the alphabet."""
-    return sorted(one.name for one in entry_points(group="ludus.environments") if one.value.startswith("ludus."))
+    """Return the names of our own environments, also of those in the library, in the order of the alphabet."""
+    ours = ("ludus.", "ludus_")
+    return sorted(entry.name for entry in entry_points(group="ludus.environments") if entry.value.startswith(ours))
 
 
 async def mean_reward(environment: RemoteEnvironment, policy: Any, tasks: int) -> float | None:

@@ -1,16 +1,17 @@
-"""Does a real pretrained model learn? SmolLM2-135M-Instruct on word problems, from a short warm-up on.
+"""Does a real pretrained model learn? SmolLM2-135M-Instruct or Gemma 3 270M on word problems, after a short warm-up.
 
-    python benchmarks/pretrained.py [--through torch,vllm,gateway,trl] [--seeds 0,1,2] [--quick] [--json FILE]
+    python benchmarks/pretrained.py [--model smollm2|gemma3] [--through torch,vllm,gateway,trl] [--seeds 0,1,2]
+                                    [--quick] [--json FILE]
 
-The warm-up is `ludus train trainer/configs/smollm2.toml --steps=0`, once per folder. Each run begins with its model.
+The warm-up is `ludus train trainer/configs/MODEL.toml --steps=0`, once per folder. Each run begins with its model.
 `torch`, which runs with each seed, and `vllm` (a real vLLM server, on a CPU the `vllm` peer) are `ludus train`;
 `gateway` is `ludus train` with openai-agents as the harness (the `agents` peer); `trl` is TRL's `GRPOTrainer` with our
 adapter (the `trl` peer). It prints the share of test problems that are solved before and after, with 95 % intervals
 over the test problems. The numbers of a test problem are together in no training problem.
 
 A run that was interrupted goes on where it stopped, except with TRL; one that has ended is only read again. Delete its
-folder to repeat it. The model comes from the peer `smollm2` (`python scripts/peers.py smollm2`). Other options are
-passed to `ludus train`.
+folder to repeat it. The model comes from the peer of its name (`python scripts/peers.py smollm2 gemma3`); Gemma learns
+through `torch` alone, with one seed, unless other ways are named. Other options are passed to `ludus train`.
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ from ludus.trainer.quickstart import serving
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 LUDUS: Final = Path(sys.executable).with_name("ludus")
-CONFIG: Final = ROOT / "trainer" / "configs" / "smollm2.toml"
+MODELS: Final = {"smollm2": ("torch,vllm,gateway,trl", "0,1,2"), "gemma3": ("torch", "0")}
+"""By model the ways and the seeds."""
 EXAMPLE: Final = f"{ROOT / 'examples' / 'word_problems.py'}:WordProblems"
 MEAN: Final = "evaluation/word_problems/mean"
 HARNESS: Final = ROOT / "benchmarks" / "peers" / "agents_words.py"
-SMOLLM2: Final = ROOT / "scripts" / "smollm2.py"
 TRL: Final = ROOT / "benchmarks" / "peers" / "trl_words.py"
 AGENTS: Final = ROOT / ".peers" / "agents" / "bin" / "python"
 MORE: Final = {
@@ -48,10 +49,10 @@ MORE: Final = {
 
 
 def train(url: str, model: Path, run: Path, seed: int, overrides: list[str]) -> None:
-    """Run `ludus train`, or let a run that was interrupted go on."""
+    """Run `ludus train`, or let a run that was interrupted go on. The first of `overrides` is the configuration."""
     command = [
-        str(LUDUS), "train", str(CONFIG), f"--output={run}", f"--seed={seed}", f"--environments.0.url={url}",
-        f"--model.path={model}", "--logging.console=false", *overrides,
+        str(LUDUS), "train", overrides[0], f"--output={run}", f"--seed={seed}", f"--environments.0.url={url}",
+        f"--model.path={model}", "--logging.console=false", *overrides[1:],
     ]  # fmt: skip
     subprocess.run(command, stdin=subprocess.DEVNULL, check=True)
 
@@ -59,7 +60,8 @@ def train(url: str, model: Path, run: Path, seed: int, overrides: list[str]) -> 
 def warm_up(folder: Path, url: str, overrides: list[str]) -> Path:
     """Return the folder of the model after the warm-up, which takes place once."""
     run, solved = folder / "warm-up", folder / "solved.jsonl"
-    subprocess.run([sys.executable, str(SMOLLM2), str(folder / "model")], check=True)
+    script = ROOT / "scripts" / f"{Path(overrides[0]).stem}.py"
+    subprocess.run([sys.executable, str(script), str(folder / "model")], check=True)
     if not solved.exists():
         part = solved.with_suffix(".part")
         subprocess.run([LUDUS, "demos", EXAMPLE, "-n", "500", "--out", str(part)], check=True)
@@ -129,21 +131,26 @@ def row_of(seed: int, before: dict[str, Any], after: dict[str, Any], steps: int,
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--through", default=",".join((*MORE, "trl")))
-    parser.add_argument("--seeds", default="0,1,2", help="the first is that of all ways but torch")
-    parser.add_argument("--folder", type=Path, default=ROOT / "runs" / "smollm2")
+    parser.add_argument("--model", choices=MODELS, default="smollm2")
+    parser.add_argument("--through", help=f"of {','.join((*MORE, 'trl'))}")
+    parser.add_argument("--seeds", help="the first is that of all ways but torch")
+    parser.add_argument("--folder", type=Path)
     parser.add_argument("--quick", action="store_true", help="two steps with torch, to see whether it runs")
     parser.add_argument("--json", type=Path)
     options, overrides = parser.parse_known_args()
+    usual_ways, usual_seeds = MODELS[options.model]
+    ways, seed_names = options.through or usual_ways, options.seeds or usual_seeds
+    folder: Path = options.folder or ROOT / "runs" / options.model
+    overrides = [str(ROOT / "trainer" / "configs" / f"{options.model}.toml"), *overrides]
     if options.quick:
-        options.through, options.seeds, options.folder = "torch", "0", ROOT / "runs" / "smollm2-quick"
+        ways, seed_names, folder = "torch", "0", ROOT / "runs" / f"{options.model}-quick"
         overrides += ["--steps=2", "--sft.steps=2", "--evaluation.tasks=8"]
-    options.folder.mkdir(parents=True, exist_ok=True)
-    seeds = [int(seed) for seed in options.seeds.split(",")]
+    folder.mkdir(parents=True, exist_ok=True)
+    seeds = [int(seed) for seed in seed_names.split(",")]
     found: dict[str, list[dict[str, Any]]] = {}
-    for through in options.through.split(","):
+    for through in ways.split(","):
         for seed in seeds if through == "torch" else seeds[:1]:
-            row = learn(options.folder.resolve(), through, seed, overrides)
+            row = learn(folder.resolve(), through, seed, overrides)
             found.setdefault(through, []).append(row)
             (before, b_low, b_high), (after, a_low, a_high) = row["before"], row["after"]
             print(

@@ -26,6 +26,7 @@ from ludus.server import (
     Split,
     StepResult,
     Task,
+    final_answer,
 )
 
 COUNTS: Final = {"train": 1_000, "validation": 100, "test": 200}
@@ -68,15 +69,15 @@ def make_problem(split: str, index: int) -> Problem:
 
 
 def number_of(attempt: Attempt) -> str:
-    """Return the number of a message that is nothing but a number; an empty text for any other message."""
-    found = re.fullmatch(r"\s*(\d+)\.?\s*", attempt.answer, re.ASCII)
-    return found[1] if found else ""
+    """Return the number of a message that states nothing but a number; an empty text for any other message."""
+    number = re.fullmatch(r"(\d+)(?:\.0+)?", final_answer(attempt.answer), re.ASCII)
+    return number[1] if number else ""
 
 
 class WordProblems(Environment[Problem]):
     """Read who has what, and answer with the number."""
 
-    version = "1.0.0"
+    version = "1.1.0"
     splits = {split: Split.lazy(partial(make_problem, split), count) for split, count in COUNTS.items()}
     reward_range = (0.0, 1.0)
     rubric = Rubric(Exact(FromTask("solution"), of=number_of, name="correct"), name="word_problems", version="1")

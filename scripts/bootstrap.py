@@ -16,7 +16,8 @@ STAMP = ENVIRONMENT / ".ludus-installed"
 
 def fingerprint() -> str:
     """What decides the contents of the virtual environment."""
-    parts = [installer.ROOT / "pyproject.toml", installer.CONSTRAINTS]
+    library = [folder / "pyproject.toml" for folder in installer.LIBRARY]
+    parts = [installer.ROOT / "pyproject.toml", installer.CONSTRAINTS, *library]
     return hashlib.sha256(b"\0".join(part.read_bytes() for part in parts) + sys.version.encode()).hexdigest()
 
 
@@ -31,7 +32,9 @@ def main() -> None:
         uv = installer.uv_of(ENVIRONMENT)
         installer.say("installing Ludus and its development tools (a minute or two the first time)")
         installer.remove_former_names(ENVIRONMENT, "ludus-rl")
-        installer.install(ENVIRONMENT, ["-e", f"{installer.ROOT}[dev]", "-c", str(installer.CONSTRAINTS)], uv=uv)
+        editable = [f"{installer.ROOT}[dev]", *map(str, installer.LIBRARY)]
+        options = [option for folder in editable for option in ("-e", folder)]
+        installer.install(ENVIRONMENT, [*options, "-c", str(installer.CONSTRAINTS)], uv=uv)
     except installer.InstallError as error:
         sys.exit(f"could not set up .venv:\n{error}")
     STAMP.write_text(wanted, encoding="utf-8")

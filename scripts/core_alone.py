@@ -2,9 +2,10 @@
 
     python scripts/core_alone.py [PATH…]     tests of these folders or files; by default those of `FOLDERS`
 
-A copy of the checkout loses the tenants (the hub, its client, hosted formats, adapters, built-in environments) with
-their entry points. What is left is built as a wheel and installed in `.venv-core`, and the copy's tests run there.
-A test file that names a tenant, or a command or an environment of one, is left out: it is about more than the core.
+A copy of the checkout loses the tenants (the hub, its client, hosted formats, adapters, built-in environments and the
+packages of the library) with their entry points. What is left is built as a wheel and installed in `.venv-core`, and
+the copy's tests run there. A test file that names a tenant, or a command or an environment of one, is left out: it is
+about more than the core.
 """
 
 from __future__ import annotations
@@ -58,6 +59,7 @@ def copy_core(target: Path) -> None:
     """Copy what git tracks to a folder, without the tenants."""
     listing = subprocess.run(["git", "ls-files", "-z"], cwd=installer.ROOT, capture_output=True, check=True)
     tenants = tuple(f"{root}/{tenant.replace('.', '/')}/" for root in ROOTS for tenant in TENANTS)
+    tenants += tuple(f"{folder.relative_to(installer.ROOT)}/" for folder in installer.LIBRARY)
     for name in listing.stdout.decode().split("\0"):
         source = installer.ROOT / name
         if name and source.is_file() and not name.startswith(tenants):
@@ -89,7 +91,9 @@ def check_absent() -> None:
 def test_files(core: Path, paths: list[str]) -> list[Path]:
     """Return the test files below some paths that name no tenant and nothing that one provides."""
     provided = "|".join([*(tenant.rpartition(".")[2] for tenant in TENANTS[:4]), *provided_names()])
-    named = re.compile(rf"\bludus\.(?:{'|'.join(t.rpartition('.')[2] for t in TENANTS)})\b|[\"'](?:{provided})[\"':-]")
+    modules = "|".join(tenant.rpartition(".")[2] for tenant in TENANTS)
+    library = "|".join(f"ludus_{folder.name}" for folder in installer.LIBRARY)
+    named = re.compile(rf"\bludus\.(?:{modules})\b|\b(?:{library})\b|[\"'](?:{provided})[\"':-]")
     candidates: list[Path] = []
     for path in paths:
         candidates += [core / path] if path.endswith(".py") else (core / path).rglob("test_*.py")
@@ -100,7 +104,8 @@ def provided_names() -> list[str]:
     """Return the names of the environments, formats and commands that tenants provide."""
     project = (installer.ROOT / "pyproject.toml").read_text(encoding="utf-8")
     names = "|".join(re.escape(tenant) for tenant in TENANTS)
-    return re.findall(rf'^([\w-]+) = "(?:{names})\.', project, flags=re.MULTILINE)
+    library = [folder.name for folder in installer.LIBRARY]
+    return [*re.findall(rf'^([\w-]+) = "(?:{names})\.', project, flags=re.MULTILINE), *library]
 
 
 if __name__ == "__main__":

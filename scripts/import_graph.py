@@ -44,7 +44,7 @@ class ImportGraph:
 
     Args:
         root: the checkout. Its `pyproject.toml` says where modules lie (`tool.mypy.mypy_path`) and which entry points
-            there are.
+            there are, besides those of the packages in `environments/library`.
     """
 
     def __init__(self, root: Path) -> None:
@@ -52,7 +52,11 @@ class ImportGraph:
         settings = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))
         self._folders = [root / name for name in settings["tool"]["mypy"]["mypy_path"]]
         groups = settings["project"].get("entry-points", {})
-        self._groups = {group: groups.get(group, {}) for group in ENTRY_POINT_GROUPS}
+        self._groups = {group: dict(groups.get(group, {})) for group in ENTRY_POINT_GROUPS}
+        for file in sorted(root.glob("environments/library/*/pyproject.toml")):
+            published = tomllib.loads(file.read_text("utf-8"))["project"].get("entry-points", {})
+            for group in self._groups.keys() & published.keys():
+                self._groups[group] |= published[group]
         self._entry_points = {name: target for group in self._groups.values() for name, target in group.items()}
         self._commands = groups.get(COMMANDS, {})
         self._strings: dict[Path, set[str]] = {}

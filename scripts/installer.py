@@ -17,6 +17,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 CONSTRAINTS = ROOT / "constraints.txt"
+LIBRARY = sorted(path.parent for path in (ROOT / "environments" / "library").glob("*/pyproject.toml"))
+"""The environments that are packages of their own, each a folder for `ludus publish`."""
 
 # pip's setting → the variable by which uv learns the same; uv does not read pip's configuration files.
 _UV_NAMES = {

@@ -2,9 +2,10 @@
 
     python scripts/lint_surface.py
 
-The tenants are the hub, its client, hosted formats, adapters, and the built-in environments: packages that stand on the
-core and that a core without them must not miss. Nothing is imported; files are parsed. A name is used where a tenant
-writes `from MODULE import NAME`, or reads `module.NAME` of a core module that it imported.
+The tenants are the hub, its client, hosted formats, adapters, the built-in environments, and the library's, which are
+packages of their own: all stand on the core, and a core without them must not miss them. Nothing is imported; files are
+parsed. A name is used where a tenant writes `from MODULE import NAME`, or reads `module.NAME` of a core module that it
+imported.
 """
 
 from __future__ import annotations
@@ -46,10 +47,10 @@ def main() -> None:
 
 def uses() -> Iterator[Use]:
     """Yield the names of the core that tenants use."""
-    for tenant in TENANTS:
-        for root in ROOTS:
-            for file in sorted((installer.ROOT / root / Path(*tenant.split("."))).rglob("*.py")):
-                yield from _uses_in(file)
+    folders = [installer.ROOT / root / Path(*tenant.split(".")) for tenant in TENANTS for root in ROOTS]
+    for folder in [*folders, *sorted(installer.ROOT.glob("environments/library/*/ludus_*"))]:
+        for file in sorted(folder.rglob("*.py")):
+            yield from _uses_in(file)
 
 
 def _uses_in(file: Path) -> Iterator[Use]:

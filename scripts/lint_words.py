@@ -19,10 +19,12 @@ from typing import Final
 ROOT: Final = Path(__file__).resolve().parents[1]
 PROGRAMS: Final = (
     *(f"{folder}/ludus/**/*.py" for folder in ("protocol", "server", "client_sdk", "environments", "trainer")),
+    "environments/library/**/*.py",
     *(f"{folder}/**/*.py" for folder in ("tests", "scripts", "benchmarks", "docs", "examples")),
 )
-MESSAGES: Final = tuple(
-    f"{folder}/ludus/**/*.py" for folder in ("protocol", "server", "client_sdk", "environments", "trainer")
+MESSAGES: Final = (
+    *(f"{folder}/ludus/**/*.py" for folder in ("protocol", "server", "client_sdk", "environments", "trainer")),
+    "environments/library/*/ludus_*/**/*.py",
 )
 KEPT: Final = frozenset({"protocol/ludus/protocol/notices.py", "server/ludus/server/runtime/scoring.py"})
 """Files whose strings are observations, which agents see over the wire and which stay as they are."""

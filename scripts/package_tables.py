@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from installer import LIBRARY
+
 ROOT: Final = Path(__file__).resolve().parents[1]
 FOLDERS: Final = ("protocol", "server", "client_sdk", "environments", "trainer")
 """The folders that have packages of the namespace `ludus`."""
@@ -18,7 +20,7 @@ def all_packages() -> str:
     config = _contracts()
     layers = next(one["layers"] for one in config["contracts"] if one["type"] == "layers" and "containers" not in one)
     number = {name: at for at, layer in enumerate(reversed(layers), 1) for name in layer.split(" | ")}
-    if set(number) != set(config["root_packages"]):
+    if set(number) != {name for name in config["root_packages"] if name.startswith("ludus.")}:
         raise SystemExit("pyproject.toml: the root packages of import-linter are not those of its layers")
     lines = ["| layer | package | holds | must not import either |", "|---|---|---|---|"]
     for name in sorted(number, key=lambda one: (number[one], one)):
@@ -38,6 +40,10 @@ def packages_of(folder: str) -> str:
         if (path / "__init__.py").exists():
             lines.append(_row(path))
             lines += [_row(inner) for inner in _inner(path)]
+    for path in LIBRARY:
+        if path.is_relative_to(ROOT / folder):
+            (module,) = path.glob("ludus_*")
+            lines.append(f"| [`{module.name}`]({path.relative_to(ROOT / folder)}) | {_about(module)} |")
     return "\n".join(lines)
 
 

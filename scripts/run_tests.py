@@ -99,7 +99,7 @@ def main() -> None:
 def choose_files(proofs: Proofs, *, everything: bool) -> tuple[list[str], list[str]]:
     """Return the files to run, and those of tenants that nothing that changed can affect."""
     root = proofs.root
-    files = [path for folder in ("tests", "examples") for path in python_files(root / folder)]
+    files = [path for folder in ("tests", "examples", "environments/library") for path in python_files(root / folder)]
     names = [str(path.relative_to(root)) for path in files if path.name.startswith("test_") and has_usual_tests(path)]
     unaffected = set() if everything else set(proofs.unaffected_files())
     return [name for name in names if name not in unaffected], [name for name in names if name in unaffected]

@@ -83,7 +83,9 @@ def load() -> Callable[..., list[Any]]:
     """All environment classes of our own that are registered as plugins, or the one that publishes a name."""
 
     def read(published: str | None = None) -> list[Any]:
-        ours = [entry for entry in entry_points(group="ludus.environments") if entry.value.startswith("ludus.")]
+        ours = [
+            entry for entry in entry_points(group="ludus.environments") if entry.value.startswith(("ludus.", "ludus_"))
+        ]
         return [
             entry.load()
             for entry in ours
@@ -91,6 +93,11 @@ def load() -> Callable[..., list[Any]]:
         ]
 
     return read
+
+
+def folder_of(cls: type[Any]) -> str:
+    """The last part of the package of an environment: `swe` of `ludus.environments.swe`, `sql` of `ludus_sql`."""
+    return cls.__module__.removeprefix("ludus.environments.").removeprefix("ludus_").partition(".")[0]
 
 
 @pytest.fixture
@@ -106,7 +113,7 @@ async def player(
     about = request.node.path.stem
     classes = load(name)
     if name is None and about not in ("test_every_environment", "test_golden"):
-        classes = [cls for cls in classes if cls.sandbox_settings is None or cls.__module__.split(".")[2] in about]
+        classes = [cls for cls in classes if cls.sandbox_settings is None or folder_of(cls) in about]
     for cls in classes:
         if cls.sandbox_settings is not None:
             if shutil.which("bwrap") is None:

@@ -7,7 +7,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ludus.environments._dice import QuickRandom
+from ludus.server.authoring.dice import QuickRandom
 
 a_size = st.integers(1, 40)
 

@@ -12,7 +12,10 @@ import pytest
 from ludus.hub.seed import LIBRARY
 from ludus.server.authoring.procedural import SECRET_VARIABLE
 
-PAGE = Path(__file__).parents[2] / "docs" / "environments.md"
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "environments.md"
+PACKAGES = {path.parent.name: path.parent for path in (ROOT / "environments" / "library").glob("*/ludus.toml")}
+"""The folders of the environments that are packages of their own, by name."""
 
 
 def rows(table: int = 0) -> dict[str, list[str]]:
@@ -23,8 +26,8 @@ def rows(table: int = 0) -> dict[str, list[str]]:
 
 
 def built_in() -> dict[str, Any]:
-    """The classes of all built-in environments by name."""
-    ours = [one for one in entry_points(group="ludus.environments") if one.value.startswith("ludus.")]
+    """The classes of all built-in environments by name, also of those in the library."""
+    ours = [one for one in entry_points(group="ludus.environments") if one.value.startswith(("ludus.", "ludus_"))]
     return {one.name: one.load() for one in ours}
 
 
@@ -55,7 +58,7 @@ def test_no_shortcut_earns_more_than_a_tenth_where_no_baseline_is_declared() -> 
 
 @pytest.mark.parametrize("name", sorted(built_in()))
 def test_the_readme_shows_a_whole_task_and_what_policies_earn(name: str) -> None:
-    folder = PAGE.parents[1] / "environments" / "ludus" / "environments" / name
+    folder = PACKAGES.get(name, ROOT / "environments" / "ludus" / "environments" / name)
     text = (folder / "README.md").read_text("utf-8")
     example = text.split("<!-- begin: a whole task -->")[1].split("<!-- end: a whole task -->")[0]
     assert {"The prompt:", "The oracle's episode:", "It earns 1."} <= {*example.splitlines()}
@@ -63,8 +66,8 @@ def test_the_readme_shows_a_whole_task_and_what_policies_earn(name: str) -> None
     assert "| oracle |" in table
 
 
-def test_the_hub_publishes_each_environment() -> None:
-    assert sorted(LIBRARY) == sorted(built_in())
+def test_the_hub_publishes_each_environment_that_is_not_a_package_of_its_own() -> None:
+    assert sorted([*LIBRARY, *PACKAGES]) == sorted(built_in())
 
 
 @pytest.mark.parametrize("name", sorted(built_in()))
@@ -78,9 +81,8 @@ def test_a_secret_draws_other_test_tasks_where_the_page_says_so(name: str, monke
 
 
 def test_the_reference_and_the_readme_name_each_environment() -> None:
-    root = PAGE.parents[1]
-    reference = re.findall(r"^## (\w+)$", (root / "docs" / "reference" / "environments.md").read_text("utf-8"), re.M)
+    reference = re.findall(r"^## (\w+)$", (ROOT / "docs" / "reference" / "environments.md").read_text("utf-8"), re.M)
     assert reference == sorted(built_in())
     for readme in ("docs/environments.md", "environments/README.md"):
-        text = (root / readme).read_text("utf-8")
+        text = (ROOT / readme).read_text("utf-8")
         assert [name for name in built_in() if not re.search(rf"\b{name}\b", text)] == []

@@ -17,10 +17,10 @@ from ludus.environments.negotiation import Negotiation
 from ludus.environments.negotiation.drawing import scenario_of
 from ludus.environments.negotiation.tasks import kinds_of
 from ludus.environments.negotiation.terms import read_terms
-from ludus.environments.sql.engine import QueryError, check_query
-from ludus.environments.sql.grading import read_query
 from ludus.environments.word_problems.environment import WordProblem, WordProblems
 from ludus.server import Environment, Task, ToolError
+from ludus_sql.engine import QueryError, check_query
+from ludus_sql.grading import read_query
 
 LEAST = 0.97
 """The share of right answers in other words that must earn what the oracle earns."""

@@ -3,35 +3,36 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 import re
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
-from importlib import resources
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ludus.environments._dice import QuickRandom
-from ludus.environments.sql import Sql
-from ludus.environments.sql.data import HIDDEN, PROFILES, VISIBLE, focus, image, rows_of
-from ludus.environments.sql.domains import DOMAINS
-from ludus.environments.sql.engine import FUNCTIONS, LONGEST, STEPS, Database, QueryError, check_query
-from ludus.environments.sql.environment import SHOWN_ROWS
-from ludus.environments.sql.exploits import messages
-from ludus.environments.sql.find_unsound import find
-from ludus.environments.sql.grading import judge, read_query, same_rows
-from ludus.environments.sql.mutants import mutants
-from ludus.environments.sql.recipes import Plan, make_plan
-from ludus.environments.sql.schema import VARIANTS, Schema, schema_of
-from ludus.environments.sql.soundness import VERIFIED, faults, hidden, unsound
-from ludus.environments.sql.tasks import HELD_OUT, Series
 from ludus.protocol import text_of
 from ludus.server import DIFFICULTIES, Difficulty
+from ludus.server.authoring.dice import QuickRandom
 from ludus.server.authoring.partition import SplitType, split_of
+from ludus_sql import Sql
+from ludus_sql.data import HIDDEN, PROFILES, VISIBLE, focus, image, rows_of
+from ludus_sql.domains import DOMAINS
+from ludus_sql.engine import FUNCTIONS, LONGEST, STEPS, Database, QueryError, check_query
+from ludus_sql.environment import SHOWN_ROWS
+from ludus_sql.exploits import messages
+from ludus_sql.find_unsound import find
+from ludus_sql.grading import judge, read_query, same_rows
+from ludus_sql.mutants import mutants
+from ludus_sql.recipes import Plan, make_plan
+from ludus_sql.schema import VARIANTS, Schema, schema_of
+from ludus_sql.soundness import VERIFIED, faults, hidden, unsound
+from ludus_sql.tasks import HELD_OUT, Series
 
 GOLDEN = {
     "easy": "9dac54c69a55d29f",
@@ -539,7 +540,7 @@ def shape(solution: str) -> str:
 
 @pytest.mark.suite("sql")
 def test_the_card_counts_the_shapes_of_queries() -> None:
-    card = (resources.files("ludus.environments.sql") / "README.md").read_text()
+    card = (Path(inspect.getfile(Sql)).parents[1] / "README.md").read_text("utf-8")
     for difficulty in DIFFICULTIES:
         tasks = [Sql.load_task("train", index, [difficulty]) for index in range(6000)]
         assert f"{len({shape(task.solution) for task in tasks}):,}" in card
@@ -547,7 +548,7 @@ def test_the_card_counts_the_shapes_of_queries() -> None:
 
 
 def test_the_card_counts_the_exploits_and_the_hidden_databases() -> None:
-    card = (resources.files("ludus.environments.sql") / "README.md").read_text()
+    card = (Path(inspect.getfile(Sql)).parents[1] / "README.md").read_text("utf-8")
     task = Sql.load_task("train", 0, ["easy"])
     assert f"The class lists {len(messages(task.domain, task.variant, task.solution))} " in card
     assert f"on {len(HIDDEN)} hidden databases" in card

@@ -10,14 +10,14 @@ import psycopg
 import pytest
 from postgres_server import PostgresServer
 
-from ludus.environments._dice import QuickRandom
-from ludus.environments.sql.data import PROFILES, Row, focus, image, rows_of
-from ludus.environments.sql.domains import DOMAINS
-from ludus.environments.sql.engine import Database
-from ludus.environments.sql.grading import is_ordered, is_rounded, same_rows
-from ludus.environments.sql.recipes import Plan, make_plan
-from ludus.environments.sql.schema import Schema
 from ludus.server import DIFFICULTIES, Difficulty
+from ludus.server.authoring.dice import QuickRandom
+from ludus_sql.data import PROFILES, Row, focus, image, rows_of
+from ludus_sql.domains import DOMAINS
+from ludus_sql.engine import Database
+from ludus_sql.grading import is_ordered, is_rounded, same_rows
+from ludus_sql.recipes import Plan, make_plan
+from ludus_sql.schema import Schema
 
 pytestmark = pytest.mark.suite("sql")
 

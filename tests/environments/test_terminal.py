@@ -20,11 +20,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sandboxing import NEEDS_BUBBLEWRAP
 
-from ludus.environments.terminal.environment import Terminal, TerminalTask, make_problem
-from ludus.environments.terminal.exploits import outputs
-from ludus.environments.terminal.grading import judge, matches
-from ludus.environments.terminal.problem import Case, CaseResult, State
-from ludus.environments.terminal.templates import TEMPLATES, by_level
 from ludus.protocol import Answer, Call, EndReason, text_of
 from ludus.protocol import episodes as e
 from ludus.protocol.errors import AuthoringError, Unsupported
@@ -47,6 +42,11 @@ from ludus.server.authoring.workspace import (
     zlibbed,
 )
 from ludus.validation.shortcuts.memory import Similarity
+from ludus_terminal.environment import Terminal, TerminalTask, make_problem
+from ludus_terminal.exploits import outputs
+from ludus_terminal.grading import judge, matches
+from ludus_terminal.problem import Case, CaseResult, State
+from ludus_terminal.templates import TEMPLATES, by_level
 
 GOLDEN: dict[Difficulty, tuple[str, ...]] = {
     "easy": (
@@ -160,7 +160,7 @@ def test_no_template_is_in_two_splits_with_or_without_a_secret(monkeypatch: pyte
 
 
 def test_the_page_names_the_templates_of_each_split() -> None:
-    page = Path(inspect.getfile(Terminal)).with_name("README.md").read_text("utf-8")
+    page = (Path(inspect.getfile(Terminal)).parents[1] / "README.md").read_text("utf-8")
     rows = [line.split("|") for line in page.splitlines() if re.match(r"\| `\w+` \| `[a-z-]+` \(", line)]
     for column, split in ((2, "train"), (3, "validation"), (4, "test")):
         named = {

@@ -181,6 +181,24 @@ async def test_a_first_prompt_that_does_not_fit_is_refused_with_both_numbers(pla
             await play(COMMON + title + program, limits={"context": 500})
 
 
+OTHER_TOOLS = AGENT.replace("[SAY]", "[{**SAY, 'function': {**SAY['function'], 'name': 'read_file'}}]")
+
+
+async def test_a_harness_that_loses_the_tools_of_its_episode_is_unscored(play: Play, engine: RecordingEngine) -> None:
+    engine.script = lambda prompt, rng: "Done."
+    failure = (await play(OTHER_TOOLS)).trajectory().failure
+    assert failure is not None
+    assert "offered the policy 1 tools (read_file), and none of the episode's (crash, say, warm)" in failure.message
+
+
+async def test_a_harness_that_acts_by_tools_of_its_own_names_is_scored(play: Play, engine: RecordingEngine) -> None:
+    engine.script = lambda prompt, rng: "Done." if "warmer" in prompt else call("read_file")
+    acting = OTHER_TOOLS.replace('made["function"]["name"]', '"warm"')
+    played = await play(acting)
+    assert (played.trajectory().failure, played.trajectory().value) == (None, 0.75)
+    assert played.gateway.maps_tools
+
+
 async def test_a_harness_that_calls_no_model_is_unscored_even_if_it_plays(play: Play) -> None:
     for program in ("pass", COMMON + "tool('say', {'number': 0})\n"):
         trajectory = (await play(program)).trajectory()

@@ -76,7 +76,7 @@ def test_the_commands_of_the_page_work_in_their_order(reader: tuple[Path, HubPro
 def test_make_hub_starts_one() -> None:
     root = Path(__file__).parents[2]
     done = subprocess.run(["make", "-n", "hub", "ARGS=--port 0"], cwd=root, capture_output=True, text=True, timeout=60)
-    assert "-m ludus.cli hub --port 0" in done.stdout
+    assert "scripts/run_hub.py --port 0" in done.stdout
 
 
 def test_the_limits_on_the_page_are_those_of_the_code() -> None:

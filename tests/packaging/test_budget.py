@@ -17,6 +17,7 @@ FUNCTION_P95, FUNCTION_MAX, FILE_MAX = 50, 100, 900
 def sources() -> Iterator[Path]:
     for root in ROOTS:
         yield from sorted((ROOT / root / "ludus").rglob("*.py"))
+    yield from sorted((ROOT / "environments" / "library").glob("*/ludus_*/**/*.py"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,6 +78,27 @@ def test_config_names_every_root(config: dict[str, Any]) -> None:
     assert set(ROOTS) <= set(tool["coverage"]["run"]["source"])
 
 
+def test_every_package_of_the_library_is_whole_and_checked(config: dict[str, Any]) -> None:
+    """`environments/library/NAME` is what `ludus publish` takes: the hub refuses modules within `ludus`."""
+    tool = config["tool"]
+    assert "environments/library" in tool["pytest"]["ini_options"]["testpaths"]
+    folders = sorted((ROOT / "environments" / "library").iterdir())
+    assert folders
+    for folder in folders:
+        module, place = f"ludus_{folder.name}", f"environments/library/{folder.name}"
+        project = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+        assert project["name"] == f"ludus-{folder.name}"
+        assert project["entry-points"].keys() == {"ludus.environments"}
+        assert tomllib.loads((folder / "ludus.toml").read_text(encoding="utf-8"))["id"] == f"ludus/{folder.name}"
+        files = ("README.md", f"{module}/__init__.py", f"{module}/py.typed", f"tests/test_{folder.name}.py")
+        assert [name for name in files if not (folder / name).is_file()] == []
+        assert place in tool["mypy"]["mypy_path"]
+        assert place in tool["pyright"]["extraPaths"]
+        assert place in tool["pyrefly"]["search-path"]
+        assert module in tool["importlinter"]["root_packages"]
+        assert place in (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+
+
 def test_every_example_is_short_tested_checked_and_listed(config: dict[str, Any]) -> None:
     tool = config["tool"]
     assert "examples" in tool["mypy"]["files"]

@@ -59,6 +59,6 @@ def test_the_core_loses_the_entry_points_of_its_tenants_only(monkeypatch: pytest
     import core_alone
 
     kept = '[group]\nplay = "ludus.cli.play:register"\ne2b = "ludus.sandbox.services.e2b:E2B"\n'
-    tenants = 'hub = "ludus.hub.commands.hub:register"\nsql = "ludus.environments.sql:Sql"\n'
+    tenants = 'hub = "ludus.hub.commands.hub:register"\nwordle = "ludus.environments.wordle:Wordle"\n'
     assert core_alone.without_tenants(kept + tenants) == kept
     assert {"sql", "harbor", "publish", "hub"} <= set(core_alone.provided_names())

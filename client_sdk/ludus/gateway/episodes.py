@@ -219,6 +219,8 @@ class HarnessEpisode:
         if not self.session.calls and self.session.stopped is None and self.session.error is None:
             problem = HarnessFailed("the harness made no model call through the gateway; does it use its variables?")
             self._failure = self._failure or failure_of(problem, self.episode.id, "policy")
+        elif (lost := self._lost_tools(info)) is not None:
+            self._failure = failure_of(lost, self.episode.id, "policy")
         elif info.end_reason is None and stopped in ("turn_limit", "time_limit") and self._loops():
             problem = HarnessFailed(
                 f"the harness sent the same conversation {self.session.repeated} times, without a reply in it, until "
@@ -269,6 +271,25 @@ class HarnessEpisode:
         finally:
             await gateway.close(session)
         return False
+
+    def _lost_tools(self, info: EpisodeInfo) -> HarnessFailed | None:
+        """Return the failure of a harness that offered the policy tools, and none of the episode's.
+
+        Its MCP client has lost them, or connects too late. A program may instead act by tools of other names, which
+        shows in the steps of its episodes; it may then end one without any step.
+        """
+        tools = frozenset(tool.name for tool in self.episode.tools)
+        offered = self.session.offered
+        if not tools or not offered or any(environment_tool(name, tools) for name in offered):
+            return None
+        self.gateway.maps_tools = self.gateway.maps_tools or info.steps > 0
+        if self.gateway.maps_tools or info.end_reason is not None:
+            return None
+        shown = ", ".join(sorted(offered)[:8])
+        return HarnessFailed(
+            f"the harness offered the policy {len(offered)} tools ({shown}), and none of the episode's "
+            f"({', '.join(sorted(tools)[:8])}); is its MCP client connected before the first model call?"
+        )
 
     def _loops(self) -> bool:
         """Return whether most of the calls asked for the same conversation, and no reply was used."""

@@ -188,7 +188,7 @@ class CommandHarness:
                 is_signal = code < 0 or number in (signal.SIGKILL, signal.SIGTERM)
                 how = f"signal {number}" if is_signal else f"exit code {code}"
                 raise HarnessFailed(
-                    f"{self.arguments[0]} ended with {how}: {_shown(tail)}",
+                    f"{os.path.basename(self.arguments[0])} ended with {how}: {_shown(tail)}",
                     how="signal" if is_signal else "error",
                     printed=bool("".join(tail).strip()),
                 )
@@ -235,7 +235,7 @@ class WorkerHarness:
         finally:
             self._waiting.pop(name, None)
         if error is not None:
-            raise HarnessFailed(f"{self._arguments[0]}: {error}")
+            raise HarnessFailed(f"{os.path.basename(self._arguments[0])}: {error}")
 
     async def aclose(self) -> None:
         """See `Harness.aclose`."""

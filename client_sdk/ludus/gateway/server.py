@@ -72,6 +72,8 @@ class Gateway:
         """The renderer of its model."""
         self.limits: Final[GatewayLimits] = limits or GatewayLimits()
         """The bounds of each episode."""
+        self.maps_tools = False
+        """Whether a harness has made steps without offering the policy a tool of its episode, by tools of its own."""
         self._address = (host, port)
         self._url = url
         self._sessions: dict[str, EpisodeSession] = {}

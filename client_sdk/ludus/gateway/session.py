@@ -39,7 +39,6 @@ from ludus.gateway.wires.requests import (
     OutputEntry,
     Refusal,
     StoredResponses,
-    TextEntry,
     assistant_key,
     call_text,
     keys_of,
@@ -168,10 +167,12 @@ class EpisodeSession:
     replies: dict[ReplyKey, ModelReply] = field(default_factory=dict[ReplyKey, ModelReply])
     """The last replies, for requests that a client repeats because it has not got the reply."""
     ended: Callable[[], Awaitable[bool]] | None = None
-    """Whether the environment has ended the episode; asked before each call that follows a tool's output. A call after
+    """Whether the environment has ended the episode; asked before each call that follows a reply. A call after
     the end is answered with a fixed text, and neither sampled nor recorded."""
     calls: list[ModelCall] = field(default_factory=list[ModelCall])
     """The calls that were answered, in the order in which they ended."""
+    offered: set[str] = field(default_factory=set[str])
+    """The names of the tools that the policy had in any call."""
     refused: list[Refusal] = field(default_factory=list[Refusal])
     """The calls that were refused."""
     last: ModelCall | Refusal | None = None
@@ -322,7 +323,7 @@ class EpisodeSession:
     async def _answer(
         self, request: ModelRequest, wire: str, number: int, began: float, accepted: Callable[[], None]
     ) -> ModelReply:
-        if self.ended is not None and _follows_output(request.entries) and await self.ended():
+        if self.ended is not None and _follows_reply(request.entries) and await self.ended():
             return ModelReply(number, ENDED, (), "stop", 0, 0, -1)
         keys, rewritten = self._keys(request.entries)
         self._check_prefill(request, keys)
@@ -345,6 +346,7 @@ class EpisodeSession:
             if place is not None:
                 place.continued = False
             raise
+        self.offered |= {spec.name for spec in request.tools}
         turn = self._parsed(generation, request.tools)
         self._overflowed = turn.cut and room < longest
         reply, entry = self._reply(request, prompt, turn, generation, number)
@@ -581,12 +583,9 @@ def _digests(tools: tuple[ToolSpec, ...], keys: Sequence[Key]) -> list[int]:
     return digests
 
 
-def _follows_output(entries: Sequence[Entry]) -> bool:
-    """Return whether a tool's output came after the last turn of the assistant."""
-    for entry in reversed(entries):
-        if not isinstance(entry, TextEntry):
-            return isinstance(entry, OutputEntry)
-    return False
+def _follows_reply(entries: Sequence[Entry]) -> bool:
+    """Return whether something came after a turn of the assistant: the output of a tool, or a text that may be one."""
+    return not isinstance(entries[-1], AssistantEntry) and any(isinstance(entry, AssistantEntry) for entry in entries)
 
 
 def _items(entry: AssistantEntry) -> list[Item]:

@@ -13,7 +13,6 @@ from transformers import (
     DeepseekV3Config,
     GraniteConfig,
     LlamaConfig,
-    MambaConfig,
     MistralConfig,
     PreTrainedModel,
     Qwen2Config,
@@ -21,7 +20,7 @@ from transformers import (
 )
 
 from ludus.trainer.core.config import TorchEngineConfig
-from ludus.trainer.core.errors import ConfigError, EngineError, ModelError
+from ludus.trainer.core.errors import ConfigError, EngineError
 from ludus.trainer.engines import batch
 from ludus.trainer.engines.attention import Group, Pass
 from ludus.trainer.engines.base import Generation, Sampling, WeightUpdate
@@ -464,9 +463,6 @@ async def test_half_precision_weights_keep_exact_rotary_positions(model: PreTrai
     assert (torch.tensor(made.logprobs) - expected).abs().mean() < 0.1
 
 
-def test_a_model_or_cache_that_cannot_work_is_refused_at_once(model: PreTrainedModel) -> None:
+def test_a_cache_that_cannot_work_is_refused_at_once(model: PreTrainedModel) -> None:
     with pytest.raises(ConfigError, match="cache_tokens"):
         TorchEngine(model, TorchEngineConfig(cache_tokens=100), context=101)
-    mamba = AutoModelForCausalLM.from_config(MambaConfig(hidden_size=16, num_hidden_layers=1, vocab_size=8))
-    with pytest.raises(ModelError, match="vllm"):
-        TorchEngine(mamba, TorchEngineConfig(), context=64)

@@ -11,19 +11,12 @@ from torch.nn import functional
 from torch.nn.attention import varlen
 from torch.nn.attention.flex_attention import create_block_mask
 from torch.utils.checkpoint import checkpoint
-from transformers import (
-    AutoModelForCausalLM,
-    GptOssConfig,
-    MistralConfig,
-    PreTrainedModel,
-    Qwen3Config,
-    Qwen3NextConfig,
-)
+from transformers import AutoModelForCausalLM, PreTrainedModel
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from ludus.trainer.core.errors import ModelError
 from ludus.trainer.learning import attention
-from ludus.trainer.learning.attention import NAME, Kind, Layout, attend, choose, require_packable, require_separate
+from ludus.trainer.learning.attention import NAME, Kind, Layout, attend, attend_alone, choose
 from ludus.trainer.learning.parallel import decoder_layers
 
 LENGTHS = (5, 130, 1, 300, 77)
@@ -218,7 +211,7 @@ def listed(counts: Tensor | None, indices: Tensor | None) -> list[list[int]]:
 def test_attention_without_a_layout_is_an_error() -> None:
     model = make()
     model.set_attn_implementation(NAME)
-    with pytest.raises(ModelError, match="Attention does not get the layout of packed samples"):
+    with pytest.raises(ModelError, match="Attention does not get the places of packed samples"):
         model.get_decoder()(input_ids=IDS[3][None])
 
 
@@ -232,27 +225,15 @@ def test_a_cpu_takes_sdpa_and_refuses_what_cannot_train_there() -> None:
         choose("flash", cpu, torch.bfloat16)
 
 
-def test_models_whose_samples_would_leak_into_each_other_are_refused() -> None:
-    require_packable(Qwen3Config())
-    require_packable(MistralConfig())
-    with pytest.raises(ModelError, match="linear_attention"):
-        require_packable(Qwen3NextConfig())
-    with pytest.raises(ModelError, match="a gpt_oss model has attention sinks"):
-        require_packable(GptOssConfig())
-
-
-def test_a_model_that_mixes_samples_outside_of_attention_is_refused() -> None:
-    model = make()
-    model.set_attn_implementation(NAME)
-    require_separate(model)
-    decoder: Any = model.get_decoder()
-    layer = decoder.layers[1].mlp
-    layer.register_forward_hook(lambda _, args, states: states + args[0].cumsum(1))
-    with pytest.raises(ModelError, match=r"mixes packed samples: the state of a sample's first token changes by \d"):
-        require_separate(model)
-
-
-def test_scores_that_are_capped_are_refused() -> None:
-    q = torch.zeros(1, 1, 3, 8)
-    with pytest.raises(ModelError, match="softcap"):
-        attend(torch.nn.Module(), q, q, q, None, softcap=30.0)
+def test_attention_that_is_more_than_causal_is_refused() -> None:
+    q, module = torch.zeros(1, 1, 3, 8), torch.nn.Module()
+    for name in ("softcap", "s_aux", "position_bias"):
+        for function in (attend, attend_alone):
+            with pytest.raises(ModelError, match=f"Module has {name}"):
+                function(module, q, q, q, None, **{name: 30.0})
+    with pytest.raises(ModelError, match="Module has a mask of its own"):
+        attend(module, q, q, q, torch.zeros(3, 3), layout=Layout((3,)))
+    windowed: Any = make("mistral").get_decoder().layers[0].self_attn
+    windowed.config.layer_types = ["sliding_attention", "full_attention"]
+    with pytest.raises(ModelError, match="leaves the width of its sliding window to the mask"):
+        attend(windowed, q, q, q, None, layout=Layout((3,)))

@@ -1,7 +1,9 @@
-"""Families of models: an export, loaded again, is the model that was trained, with every tensor of its checkpoint."""
+"""Families of models: learner and engine compute each sample as transformers' plain code does, and an export, loaded
+again, is the model that was trained, with every tensor of its checkpoint."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -9,26 +11,63 @@ from typing import Any
 
 import pytest
 import torch
-from families import BUFFERED, PLAIN, make_family
+from families import BUFFERED, FAMILIES, HYBRID, LONELY, PLAIN, check_rows, make_family, plain_logprobs, plain_model
 from learners import configure, make_batch, make_learner
 from safetensors.torch import load_file, save_file
 from torch import Tensor
-from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers import PreTrainedModel
 
 from ludus.trainer.core.config import TorchEngineConfig
 from ludus.trainer.core.errors import ModelError
 from ludus.trainer.core.probe import LIMITS
-from ludus.trainer.engines.base import WeightUpdate
+from ludus.trainer.engines.base import Sampling, WeightUpdate
 from ludus.trainer.engines.torch import TorchEngine
 from ludus.trainer.learning.checkpoint_names import require_checkpoint_names
 from ludus.trainer.learning.losses import policy_objective
 from ludus.trainer.learning.model import load_model, load_tokenizer
 
 BATCH = make_batch(0)
+IN_EVERY_RUN = ["qwen3_next", "nemotron_h", "gemma2", "nemotron", "gemma4_text", "qwen3"]
+ORDERED = [*IN_EVERY_RUN, *(family for family in FAMILIES if family not in IN_EVERY_RUN)]
+
+
+@pytest.mark.suite("training", first=len(IN_EVERY_RUN))
+@pytest.mark.parametrize("family", ORDERED)
+def test_rows_of_samples_give_each_what_it_has_alone(family: str, tmp_path: Path) -> None:
+    folder = make_family(family, tmp_path)
+    learner, plain = make_learner(configure(folder, optimizer={"tokens": 256})), plain_model(folder)
+    assert learner.policy.traits.rows == ("shared" if family in BUFFERED | PLAIN else "single")
+    check_rows(learner, plain, BATCH)
+
+
+@pytest.mark.suite("training", first=len(IN_EVERY_RUN))
+@pytest.mark.parametrize("family", ORDERED)
+async def test_the_engine_in_this_process_samples_with_the_learners_probabilities(family: str, tmp_path: Path) -> None:
+    folder = make_family(family, tmp_path)
+    plain, model = plain_model(folder), load_model(configure(folder).model)
+    engine = TorchEngine(model, TorchEngineConfig(slots=2, cache_tokens=1024), context=256)
+    try:
+        await asyncio.gather(*(play(engine, plain, number) for number in range(4)))
+    finally:
+        await engine.aclose()
+
+
+async def play(engine: TorchEngine, plain: PreTrainedModel, number: int) -> None:
+    """Play three turns; the third goes back behind what the second one sampled."""
+    prompt = list(BATCH.samples[number % 2].sample.ids[:18])
+    for turn in range(3):
+        made = await engine.generate(prompt, Sampling(7, ()), seed=9 * number + turn, session=str(number))
+        whole = [*prompt, *made.ids]
+        with torch.no_grad():
+            expected = plain_logprobs(plain, whole)
+        torch.testing.assert_close(torch.tensor(made.logprobs), expected[len(prompt) - 1 :], rtol=1e-5, atol=5e-5)
+        (all_of_them,) = (await engine.logprobs(whole)).values()
+        torch.testing.assert_close(torch.tensor(all_of_them), expected, rtol=1e-5, atol=5e-5)
+        prompt = [*whole, 5, 6, 7] if turn == 0 else [*whole[:-3], 8, 9]
 
 
 @pytest.mark.suite("training", first=len(BUFFERED) + 2)
-@pytest.mark.parametrize("family", [*BUFFERED, *PLAIN])
+@pytest.mark.parametrize("family", [*BUFFERED, *PLAIN, *HYBRID, *LONELY])
 def test_an_export_is_the_model_that_was_trained(family: str, tmp_path: Path) -> None:
     folder, out = make_family(family, tmp_path), tmp_path / "out"
     learner = make_learner(configure(folder))
@@ -39,15 +78,13 @@ def test_an_export_is_the_model_that_was_trained(family: str, tmp_path: Path) ->
     expected = torch.tensor(learner.sequence_logprobs(ids))
     again = torch.tensor(make_learner(configure(out)).sequence_logprobs(ids))
     torch.testing.assert_close(again, expected, rtol=0, atol=1e-6)
-    plain = AutoModelForCausalLM.from_pretrained(out)
     with torch.no_grad():
-        every = plain(input_ids=torch.tensor([ids])).logits[0, :-1].log_softmax(-1)
-    by_transformers = every.gather(1, torch.tensor(ids[1:])[:, None])[:, 0]
+        by_transformers = plain_logprobs(plain_model(out), ids)
     torch.testing.assert_close(by_transformers, expected, rtol=0, atol=1e-5)
 
 
 @pytest.mark.suite("training", first=len(BUFFERED) + 2)
-@pytest.mark.parametrize("family", [*BUFFERED, *PLAIN])
+@pytest.mark.parametrize("family", [*BUFFERED, *PLAIN, *HYBRID, *LONELY])
 def test_servers_get_every_tensor_of_the_checkpoint_with_its_values(family: str, tmp_path: Path) -> None:
     folder = make_family(family, tmp_path)
     learner, checkpoint = make_learner(configure(folder)), load_file(folder / "model.safetensors")
@@ -153,18 +190,3 @@ def test_an_export_that_is_another_model_is_an_error_and_replaces_nothing(
     monkeypatch.undo()
     learner.export(tokenizer, out)
     assert not (tmp_path / "out.new").exists()
-
-
-@pytest.mark.parametrize("family", ["nemotron", "stablelm"])
-def test_a_family_whose_layers_lose_the_layout_is_refused_when_it_is_loaded(family: str, tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="Attention does not get the layout of packed samples"):
-        load_model(configure(make_family(family, tmp_path)).model)
-
-
-def test_attention_sinks_are_refused_before_the_weights_are_loaded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = make_family("gpt_oss", tmp_path)
-    monkeypatch.delattr(AutoModelForCausalLM, "from_pretrained")
-    with pytest.raises(ModelError, match="a gpt_oss model has attention sinks"):
-        load_model(configure(folder).model)

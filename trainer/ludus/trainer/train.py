@@ -37,7 +37,7 @@ from ludus.trainer.logs import RunLog
 from ludus.trainer.outcome import Progress, recorded
 from ludus.trainer.rollouts.harness import HarnessPlayer, open_harness
 from ludus.trainer.rollouts.sampler import TaskSampler, open_source
-from ludus.trainer.rollouts.summary import TaskSolved
+from ludus.trainer.rollouts.summary import TaskSolved, harness_remark
 from ludus.trainer.warm_up import WarmUp
 from ludus.trainer.worker import Worker, WorkerGroup, worker_loop
 
@@ -176,6 +176,8 @@ class Run:
         self.progress.step(groups, metrics, solved=all(map(self.source.solved, groups)))
         for remark in self.source.mixer.news():
             self.log.note(remark)
+        if self.step == 1 and (samples := harness_remark(metrics)) is not None:
+            self.log.note(samples)
 
     async def own_groups(self, count: int) -> list[RolloutGroup]:
         """Run `count` groups of episodes with the current policy and return them."""
@@ -367,6 +369,8 @@ async def _open(
     stack.callback(log.close)
     if renderer.tells_time:
         log.note(f"the chat template gets the same time in the whole run: {renderer.clock:%Y-%m-%d %H:%M}")
+    if (remark := worker.learner.policy.traits.remark) is not None:
+        log.note(remark)
     engine = await open_engine(config, parallel.device)
     stack.push_async_callback(engine.aclose)
     harness = await stack.enter_async_context(open_harness(config.rollouts, engine, renderer))

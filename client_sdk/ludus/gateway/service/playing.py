@@ -10,6 +10,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from ludus.client import Client, OpenAIPolicy, connect, run_episode
@@ -222,7 +223,8 @@ class JobPlayer:
 
     # ── playing ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _start(self, place: Place) -> Episode:
+    async def _start(self, place: Place, *, again: bool = False) -> Episode:
+        """Start the episode of a place; `again` starts another one of the same task and seed, which no worker finds."""
         group = place.index // self.request.samples
         seed = derive_seed(place.seed, "episode", group) if self._info.seedable else None
         split, task = self.request.split, None
@@ -231,9 +233,8 @@ class JobPlayer:
             chosen = self.request.tasks[group]
             split, task, index = chosen.split or split, chosen.task, chosen.index
             seed = seed if chosen.seed is None else chosen.seed
-        return await self._environment.start(
-            split=split, task=task, index=index, seed=seed, join=GroupMember(place.key, 1, 0)
-        )
+        join = None if again else GroupMember(place.key, 1, 0)
+        return await self._environment.start(split=split, task=task, index=index, seed=seed, join=join)
 
     async def _with_tokens(self, place: Place, episode: Episode, name: str, seed: int) -> Outcome:
         sampling = self.request.sampling
@@ -250,11 +251,14 @@ class JobPlayer:
         playing = HarnessEpisode(
             episode, self._gateway, harness, name, seed=seed, temperature=self.request.sampling.temperature,
             episode_seconds=bounds.episode_seconds, idle_seconds=bounds.idle_seconds,
+            again=partial(self._start, place, again=True),
         )  # fmt: skip
         await playing.play()
         session = playing.session
+        side = session.side_samples
+        samples = tuple(sample for number, sample in enumerate(session.samples) if number not in side)
         trajectory = playing.trajectory(sample=place.index % self.request.samples, version=self._info.version)
-        return self._outcome(place, trajectory, session.samples, session.parse_errors, cut=session.cut)
+        return self._outcome(place, trajectory, samples, session.parse_errors, cut=session.cut)
 
     async def _run(self, episode: Episode, policy: Any, place: Place) -> Trajectory:
         bounds = self.request.limits

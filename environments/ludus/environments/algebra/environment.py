@@ -6,12 +6,12 @@ import re
 from collections.abc import Generator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from ludus.environments._dice import Dice
 from ludus.environments.algebra.exploits import messages, right_messages
 from ludus.environments.algebra.grading import Form, is_answer, said
 from ludus.environments.algebra.topics import TOPICS, Drawn
 from ludus.protocol import Answer, Call, Component, Reward, StepResult
 from ludus.server import Difficulty, Private, ProceduralEnvironment, Task, TaskDraw
+from ludus.server.authoring.dice import Dice
 from ludus.server.authoring.partition import SplitType, digest, split_of
 
 HINTS: Final[Mapping[Form, str]] = {

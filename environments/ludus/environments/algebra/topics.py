@@ -7,10 +7,10 @@ from fractions import Fraction
 from math import gcd
 from typing import Final, NamedTuple
 
-from ludus.environments._dice import Dice
 from ludus.environments.algebra.grading import Form
 from ludus.environments.algebra.writing import complex_number, polynomial, terms, times
 from ludus.server import Difficulty
+from ludus.server.authoring.dice import Dice
 
 _LEAST_REMAINDER: Final = 10
 """Smaller remainders would be guessed too often."""

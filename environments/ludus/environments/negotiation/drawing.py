@@ -11,11 +11,11 @@ from functools import lru_cache
 from itertools import accumulate
 from typing import Any, Final, NamedTuple
 
-from ludus.environments._dice import Dice
 from ludus.environments.negotiation.opponents import reachable_by_hardest
 from ludus.environments.negotiation.scenario import Domain, Issue, Scenario
 from ludus.environments.negotiation.themes import CONTRACTS, GOODS, ITEMS
 from ludus.server import Difficulty
+from ludus.server.authoring.dice import Dice
 from ludus.server.authoring.partition import SplitType, digest, split_of
 
 HIGHEST_PRICE: Final = 999

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from ludus.environments._dice import Dice
+from ludus.server.authoring.dice import Dice
 from ludus.server.authoring.partition import digest
 
 

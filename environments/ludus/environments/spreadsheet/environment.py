@@ -19,7 +19,6 @@ import asyncio
 from collections.abc import Generator, Mapping
 from typing import Final
 
-from ludus.environments._dice import Dice
 from ludus.environments.spreadsheet import exploits
 from ludus.environments.spreadsheet.desk import BookDesk
 from ludus.environments.spreadsheet.domains import DOMAINS
@@ -30,6 +29,7 @@ from ludus.environments.spreadsheet.tasks import GOALS, SpreadsheetTask, build, 
 from ludus.environments.spreadsheet.tools import CellTools, FeatureTools, SheetTools
 from ludus.protocol import Answer, Call, Component, EpisodeLimits, Reward, StepResult
 from ludus.server import Difficulty, ProceduralEnvironment, TaskDraw
+from ludus.server.authoring.dice import Dice
 from ludus.server.authoring.partition import digest
 
 RULES: Final = """\

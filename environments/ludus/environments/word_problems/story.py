@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Final, Literal, NamedTuple
 
-from ludus.environments._dice import Dice
+from ludus.server.authoring.dice import Dice
 
 Kind = Literal["things", "people", "money", "minutes", "meters", "area", "volume", "years", "points", "chance", "weeks"]
 """What a quantity is a number of."""

@@ -308,13 +308,23 @@ async def oracle_overlap(target: ValidationTarget) -> AsyncIterator[Problem]:
 
 
 def telling_parts(actions: Sequence[Action]) -> list[str]:
-    """Return the texts of actions that are long enough to say what was done."""
-    texts = [
-        text
-        for action in actions
-        for text in ([action.text] if isinstance(action, Answer) else texts_in(action.arguments))
-    ]
-    return [text for text in texts if len(text) >= CONTENT]
+    """Return what says what was done: texts of actions that are long enough, and the numbers of actions without one.
+
+    A price that is offered after some small talk is what solves the task, and the small talk alone does not.
+    """
+    parts: list[str] = []
+    for action in actions:
+        texts = [action.text] if isinstance(action, Answer) else texts_in(action.arguments)
+        telling = [text for text in texts if len(text) >= CONTENT]
+        if not telling and isinstance(action, Call):
+            amounts = [str(value) for value in action.arguments.values() if not isinstance(value, bool)]
+            telling = [f"{action.tool} {amounts}"] if any(map(_has_digit, amounts)) else []
+        parts += telling
+    return parts
+
+
+def _has_digit(text: str) -> bool:
+    return any(character.isdigit() for character in text)
 
 
 def _public_text(task: Remembered) -> str:

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from ludus.server.web.delivery import Delivery
     from ludus.server.web.turns import FairTransport
     from ludus.server.workers.pool import Worker
-    from ludus.server.workers.roles import Hub
+    from ludus.server.workers.roles import GatewayRole
 
 PRIVATE_HEADERS: Final = frozenset({b"authorization", b"x-api-key", b"cookie", b"proxy-authorization"})
 """Headers of clients that no process of an endpoint gets, because they are credentials of the hub."""
@@ -83,7 +83,7 @@ class HttpExchange:
         self, gateway: EndpointGateway, scope: Scope, receive: Receive, send: Send, target: bytes, asked: bytes,
         sender: Principal | None, *, stays: bool,
     ) -> None:  # fmt: skip
-        self.gateway: Hub = gateway
+        self.gateway: GatewayRole = gateway
         self.stays = stays
         self.peer: str = (scope.get("client") or ("unknown", 0))[0]
         self.uplinks: dict[str, upstream.Uplink] = {}

@@ -1,7 +1,7 @@
 """Results of runs on published versions: reported by those who evaluated, or played where the hub scores them.
 
 figures.py    what counts on a board, and the statistics
-store.py      boards, runs and episodes in the database; rows.py: its episodes on the wire
+store.py      boards, runs and episodes in the database
 boards.py     boards, computed from the runs
 played.py     played runs: registration, episodes, deadlines
 episodes.py   the hub as the client of a run's endpoint, whose episodes it starts and reads

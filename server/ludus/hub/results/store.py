@@ -22,7 +22,6 @@ from ludus.hub.database.result_tables import ResultBoard, ResultEpisode, ResultL
 from ludus.hub.database.times import aware
 from ludus.hub.results.boards import add_ended, count_again, level_of, range_of, read_board
 from ludus.hub.results.processes import check_here, played_elsewhere
-from ludus.hub.results.rows import episode_row, public_row
 from ludus.hub.settings.results import ResultLimits
 from ludus.protocol.errors import CapacityError, Conflict, Forbidden, NotFound
 from ludus.registry.types.receipts import SignedReceipt
@@ -163,7 +162,7 @@ class ResultStore:
             run = _row_of(new, board.id, number + 1)
             session.add(run)
             session.flush()
-            session.execute(insert(ResultEpisode), [episode_row(run.id, row, state, new.created_at) for row in rows])
+            session.execute(insert(ResultEpisode), [_episode_row(run.id, row, state, new.created_at) for row in rows])
             return run.key
 
     def check_open(self, session: Session, principal: str) -> None:
@@ -211,7 +210,7 @@ class ResultStore:
             if run.state == "ended":
                 query = select(ResultEpisode).where(ResultEpisode.run_id == run.id).order_by(ResultEpisode.place)
                 found = session.scalars(query.offset((page - 1) * size).limit(size))
-                rows = [public_row(row, lowest_value(range_of(run))) for row in found]
+                rows = [_public_row(row, lowest_value(range_of(run))) for row in found]
             opening = Opening.model_validate_json(run.opening) if run.opening and run.state == "ended" else None
             info = _info(session, run, board, len(runs))
             others = [_info(session, one, board, len(runs)) for one in runs[:ACCOUNT_RUNS]]
@@ -246,7 +245,7 @@ class ResultStore:
             if page is not None:
                 query = query.offset((page - 1) * size).limit(size)
             lowest = lowest_value(range_of(run))
-            return [public_row(row, lowest) for row in session.scalars(query)], run.tasks * run.samples
+            return [_public_row(row, lowest) for row in session.scalars(query)], run.tasks * run.samples
 
     # ── episodes of open runs ──────────────────────────────────────────────────────────────────────────────────────
 
@@ -496,7 +495,7 @@ class ResultStore:
 def _conclude(session: Session, run: ResultRun, board: ResultBoard, conclude: Conclude) -> Conclusion:
     """Write what the rows of a run lead to."""
     query = select(ResultEpisode).where(ResultEpisode.run_id == run.id).order_by(ResultEpisode.place)
-    rows = [public_row(row, lowest_value(range_of(run))) for row in session.scalars(query)]
+    rows = [_public_row(row, lowest_value(range_of(run))) for row in session.scalars(query)]
     opening = Opening.model_validate_json(run.opening) if run.opening is not None else None
     done = conclude(_info(session, run, board), rows, opening)
     run.figures, run.per_task, run.receipt = done.figures.model_dump_json(by_alias=True), done.per_task, None
@@ -566,6 +565,26 @@ def _info(session: Session, run: ResultRun, board: ResultBoard, of: int | None =
         deadline=aware(run.deadline) if run.deadline is not None else None,
         ended_at=aware(run.ended_at) if run.ended_at is not None else None, commitment=run.commitment,
         reruns=run.reruns, figures=figures, removal=removal, rollouts=run.rollouts is not None,
+    )  # fmt: skip
+
+
+def _episode_row(run_id: int, row: RunEpisode, state: str, now: datetime) -> dict[str, object]:
+    """Return the columns of a new episode."""
+    ended = state == "ended"
+    return {
+        "run_id": run_id, "place": row.place, "task": row.task, "task_index": row.index, "sample": row.sample,
+        "seed": row.seed, "state": state, "attempts": row.attempts, "reward": row.reward,
+        "value": row.value if ended else None, "end": row.end if ended else None, "steps": row.steps,
+        "ended_at": now if ended else None, "input_tokens": row.input_tokens, "output_tokens": row.output_tokens,
+    }  # fmt: skip
+
+
+def _public_row(row: ResultEpisode, lowest: float) -> RunEpisode:
+    """Return an episode as all may see it; one that has not ended counts `lowest`."""
+    return RunEpisode(
+        place=row.place, task=row.task, index=row.task_index, sample=row.sample, seed=row.seed, reward=row.reward,
+        value=row.value if row.value is not None else lowest, end=row.end or row.state, steps=row.steps,
+        attempts=row.attempts, input_tokens=row.input_tokens, output_tokens=row.output_tokens,
     )  # fmt: skip
 
 

@@ -5,7 +5,7 @@ rendering.py         templates, static files, and the headers of every page
 site.py              what all pages share
 visitors.py          who looks at a page: cookies, sign-in with a token, protection of forms
 markdown.py          cards as safe HTML
-catalog_pages.py     the catalog; facets.py: its filters
+catalog_pages.py     the catalog and its filters
 environment_pages.py one environment; usage.py: how to use it; differences.py: what changed between versions
 play_pages.py        an episode played by hand; plays.py: the episodes in progress; forms.py: forms of tools' schemas
 rollout_pages.py     trajectories of a file; rollouts.py: the kept files; conversations.py: one episode, turn by turn

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Final, get_args
 from urllib.parse import urlencode
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ludus.hub.site.facets import DURABILITIES, Facets
+from ludus.hub.database.search import durability_tag, owner_tag
 from ludus.hub.site.site import Site, short_text, whole_number
 from ludus.protocol.errors import InvalidParams
-from ludus.registry.types.packages import PAGE_SIZE
+from ludus.registry.types.packages import PAGE_SIZE, Durability
 
-MOST_TAGS = 10
+DURABILITIES: Final[tuple[str, ...]] = get_args(Durability)
+"""The kinds of durability."""
+
+COMMON_TAGS: Final = 16
+"""The number of tags that the catalog offers."""
+
+MOST_TAGS: Final = 10
 """The most tags of one search."""
 
 
@@ -33,12 +40,17 @@ class CatalogPages:
         if len(tags) > MOST_TAGS or any(len(tag) > 40 for tag in tags):
             raise InvalidParams(f"'tag' in the address may occur {MOST_TAGS} times, with 40 characters each")
         number = whole_number(request, "page", 1)
-        facets = Facets(self._site.catalog(request))
-        found, total = facets.search(text, tags, owner, durability, number)
-        common = facets.tags()
+        filters = [*tags]
+        if owner:
+            filters.append(owner_tag(owner))
+        if durability:
+            filters.append(durability_tag(durability))
+        catalog = self._site.catalog(request)
+        packages, total = catalog.search(text, filters, number)
+        common = catalog.tags(COMMON_TAGS)
         return self._site.page(
             request, "catalog.html", query=text, owner=owner, durability=durability, chosen=tags,
-            tags=[*(tag for tag in tags if tag not in common), *common], durabilities=DURABILITIES, packages=found,
+            tags=[*(tag for tag in tags if tag not in common), *common], durabilities=DURABILITIES, packages=packages,
             total=total, page=number, pages=max(1, -(-total // PAGE_SIZE)),
             link=lambda page: "/?" + urlencode(_query(text, owner, durability, tags, page)),
             tag_link=lambda tag: "/?" + urlencode({"tag": tag}),
@@ -46,10 +58,10 @@ class CatalogPages:
 
     def docs(self, request: Request) -> Response:
         """Return the page that says how to use this hub, with a package that the visitor sees as the example."""
-        found, _ = Facets(self._site.catalog(request)).search("", [], "", "", 1)
+        packages, _ = self._site.catalog(request).search("", [], 1)
         return self._site.page(
             request, "docs.html", hub_url=self._site.hub.base_url(request),
-            example=found[0].id if found else "OWNER/NAME",
+            example=packages[0].id if packages else "OWNER/NAME",
         )  # fmt: skip
 
 

@@ -46,7 +46,7 @@ from ludus.telemetry.tracing import TRACE_FIELDS, Tracing, active
 
 if TYPE_CHECKING:
     from ludus.server.workers.pool import Worker
-    from ludus.server.workers.roles import Hub
+    from ludus.server.workers.roles import GatewayRole
 
 __all__ = ["ClientConnection", "body_too_large", "error_answer"]
 
@@ -78,7 +78,7 @@ class ClientConnection(RequestReader, asyncio.Protocol):
         gateway: the gateway that accepted it.
     """
 
-    def __init__(self, gateway: Hub) -> None:
+    def __init__(self, gateway: GatewayRole) -> None:
         super().__init__(gateway)
         self.peer = ""
         self.stays = True

@@ -15,7 +15,7 @@ from ludus.server.workers.upstream import GATEWAY_HEADER, Reply, ask
 
 if TYPE_CHECKING:
     from ludus.server.workers.requests import Request
-    from ludus.server.workers.roles import Client, Hub
+    from ludus.server.workers.roles import Client, GatewayRole
 
 PAGE_SECONDS: Final = 10.0
 """How long a worker may take for a page."""
@@ -33,7 +33,7 @@ class PageUnreadable(ServerError):
 class Pages:
     """Answers `/health`, `/ready` and `/metrics`."""
 
-    def __init__(self, gateway: Hub) -> None:
+    def __init__(self, gateway: GatewayRole) -> None:
         self._gateway = gateway
 
     async def answer(self, client: Client, request: Request, path: str) -> None:

@@ -25,7 +25,7 @@ from ludus.server.web.turns import FairTransport
 from ludus.server.workers.requests import Request
 
 if TYPE_CHECKING:
-    from ludus.server.workers.roles import Hub
+    from ludus.server.workers.roles import GatewayRole
 
 UNREAD_BYTES: Final = 64 * 1024
 """The bytes of requests that wait, at which a client is read no further."""
@@ -38,7 +38,7 @@ class RequestReader:
         gateway: the gateway that accepted the connection.
     """
 
-    def __init__(self, gateway: Hub) -> None:
+    def __init__(self, gateway: GatewayRole) -> None:
         self.gateway = gateway
         self.transport: FairTransport
         self.lost = False

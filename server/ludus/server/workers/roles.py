@@ -14,13 +14,13 @@ from ludus.server.workers.requests import Request
 from ludus.server.workers.routing import Place, Target
 from ludus.server.workers.upstream import Uplink
 
-__all__ = ["Client", "Hub"]
+__all__ = ["Client", "GatewayRole"]
 
 
 class Client(Protocol):
     """The connection of a client."""
 
-    gateway: Hub
+    gateway: GatewayRole
     stays: bool
     """Whether its requests must be answered here, and not by another server that shares this one's address."""
     peer: str
@@ -60,7 +60,7 @@ class OwnPages(Protocol):
         ...
 
 
-class Hub(Protocol):
+class GatewayRole(Protocol):
     """The gateway, as its connections know it."""
 
     pool: Pool

@@ -20,7 +20,13 @@ from ludus.trainer.rollouts.buffer import StalenessWindow
 from ludus.trainer.rollouts.continuations import ContinuationPlan
 from ludus.trainer.rollouts.groups import GroupSpec
 from ludus.trainer.rollouts.sampler import TaskSampler
-from ludus.trainer.rollouts.summary import TaskSolved, no_signal_message, nothing_left, rollout_metrics
+from ludus.trainer.rollouts.summary import (
+    TaskSolved,
+    UnscoredWatch,
+    no_signal_message,
+    nothing_left,
+    rollout_metrics,
+)
 from ludus.trainer.self_play.results import match_metrics
 
 if TYPE_CHECKING:
@@ -73,6 +79,7 @@ class Collector:
         self._dropped: list[RolloutGroup] = []
         """The groups dropped since the last batch."""
         self._in_a_row: list[RolloutGroup] = []
+        self._unscored = UnscoredWatch()
         """The groups dropped since the last group that was kept."""
         self._failures: dict[str, list[RolloutGroup]] = {}
         """By environment, the groups that failed since the last one that did not."""
@@ -199,6 +206,7 @@ class Collector:
         rollouts = await self._player.group(draw, self._config.rollouts.group_size)
         group = RolloutGroup(number, draw.environment.label, draw.task.id, rollouts, version, draw.plan)
         self.sampled += sum(rollout.sampled for rollout in (*rollouts, *group.continuations))
+        self._unscored.add(rollouts)
         self._source.record(group)
         failed = group.least_scored < self._minimum
         failures = self._failures.setdefault(group.environment, [])

@@ -26,7 +26,7 @@ from ludus.trainer.core.frozen import FrozenPolicies
 from ludus.trainer.core.samples import Rollout, RolloutStatus
 from ludus.trainer.rollouts.continuations import ContinuationPlan, Continuations
 from ludus.trainer.rollouts.groups import FIRST_PAUSE, LONGEST_PAUSE, GroupSpec
-from ludus.trainer.rollouts.harness import HarnessPlayer
+from ludus.trainer.rollouts.harness import HarnessPlayer, notes_of
 from ludus.trainer.rollouts.records import ErrorRecordingPolicy, of_attempt, rollout_of, unplayed
 from ludus.trainer.rollouts.slots import EpisodeSlots
 from ludus.trainer.rollouts.stragglers import EpisodeEnd, Stragglers
@@ -143,7 +143,9 @@ class Player:
     ) -> Rollout:
         start = partial(draw.environment.start, draw.task, draw.seed, world)
         if self.harness is not None:
-            return await self._harness_episode(self.harness, draw, sample, attempt, start, end, last=last)
+            # Another episode in a world that is kept would change what the next task finds there.
+            again = start if world is None else None
+            return await self._harness_episode(self.harness, draw, sample, attempt, start, again, end, last=last)
         policy = TokenPolicy(
             self.engine,
             self.renderer,
@@ -169,7 +171,8 @@ class Player:
 
     async def _harness_episode(
         self, harness: HarnessPlayer, draw: GroupSpec, sample: int, attempt: int,
-        start: Callable[[], Awaitable[Episode]], end: EpisodeEnd, *, last: bool,
+        start: Callable[[], Awaitable[Episode]], again: Callable[[], Awaitable[Episode]] | None, end: EpisodeEnd, *,
+        last: bool,
     ) -> Rollout:  # fmt: skip
         environment, began = draw.environment, time.time()
         try:
@@ -180,6 +183,7 @@ class Player:
                 seed=draw.policy_seed(sample, attempt),
                 temperature=self.temperature,
                 limit=end.limit,
+                again=again,
             )
             try:
                 await played.play()
@@ -190,8 +194,9 @@ class Player:
         except e.LudusError as error:
             environment.check(error)
             return rollout_of(of_attempt(unplayed(draw, sample, began, error), attempt), (), 0, cut=False)
-        session = played.session
-        return rollout_of(of_attempt(trajectory, attempt), session.samples, session.parse_errors, cut=session.cut)
+        session, tried = played.session, of_attempt(trajectory, attempt)
+        rollout = rollout_of(tried, harness.samples(session), session.parse_errors, cut=session.cut)
+        return replace(rollout, harness=notes_of(played))
 
     async def _play(
         self,

@@ -163,6 +163,9 @@ class RolloutConfig(Section):
     """Further environment variables of the harness: name → environment variable that holds the value."""
     harness_override: tuple[str, ...] = ()
     """Fields of the harness's requests that are ignored instead of refused, such as `stop` or `tool_choice`."""
+    harness_side_calls: Literal["mask", "keep"] = "mask"
+    """Whether to learn from model calls that are no part of the play, such as those for a title of the conversation:
+    without tools, never continued, and their words used in no later call."""
     harness_idle_seconds: Seconds = 300.0
     """The longest time without a model call; after it the harness counts as broken and the episode as failed."""
 

@@ -47,6 +47,20 @@ class ChainPlace:
 
 
 @dataclass(frozen=True, slots=True)
+class HarnessNotes:
+    """What a harness did in an episode that it played."""
+
+    begins: Mapping[str, int]
+    """How many of its calls began a new sample, by cause; see `ludus.gateway.session.NewSample`."""
+    side_calls: int
+    """The number of calls that were no part of the play."""
+    rewritten: int
+    """The number of calls whose conversation had turns of the policy in other words."""
+    ended_by: str | None
+    """What the policy did to end the harness with an error; None if it did not."""
+
+
+@dataclass(frozen=True, slots=True)
 class Rollout:
     """One episode in the form that the learner uses."""
 
@@ -64,6 +78,8 @@ class Rollout:
     """The number of turns in which a tool call could not be parsed."""
     seat: str = ""
     """The seat that it played, in self-play; empty otherwise."""
+    harness: HarnessNotes | None = None
+    """What its harness did; None if the trainer's own loop played it."""
     chain: ChainPlace | None = None
     """Its place in a chain; None if its task was played alone."""
     continuations: Mapping[int, tuple[Rollout, ...]] = field(default_factory=dict[int, "tuple[Rollout, ...]"])

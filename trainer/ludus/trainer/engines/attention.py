@@ -16,6 +16,8 @@ from torch.nn import functional
 from transformers import AttentionInterface
 
 from ludus.trainer.core.errors import ModelError
+from ludus.trainer.engines.states import States
+from ludus.trainer.learning.attention import require_plain
 
 NAME = "ludus_slots"
 """The name of `slot_attention` in transformers."""
@@ -73,12 +75,15 @@ class Pass:
     """[tokens]: the position of each token in its sequence."""
     rows: Tensor | None = None
     """[tokens]: the cache row of each token; set when there is a cache."""
-    cache: Cache | None = None
+    cache: Cache | States | None = None
     """The cache; None if the pass is one whole sequence, which needs none."""
 
 
 class Cache:
     """The keys and values of each layer, [2, rows × heads, width, dim], allocated at the layer's first call."""
+
+    rewinds = True
+    """Whether a row can go back to fewer tokens."""
 
     def __init__(self, rows: int, width: int) -> None:
         self.rows = rows
@@ -143,22 +148,23 @@ def slot_attention(
     Raises:
         ModelError: the model needs a kind of attention that the torch engine does not support.
     """
-    if slots is None or others.get("softcap") is not None or others.get("s_aux") is not None:
-        raise ModelError(
-            f"{type(module).__name__} needs a kind of attention that the torch engine does not have; use vllm"
-        )
+    require_plain(module, attention_mask, sliding_window, others)
+    if slots is None:
+        raise ModelError(f"{type(module).__name__} does not get the places of the pass's tokens")
     scale = scaling if scaling is not None else query.shape[-1] ** -0.5
     dim, wide = value.shape[-1], max(key.shape[-1], value.shape[-1])
     query, key, value = (functional.pad(new[0], (0, wide - new.shape[-1])) for new in (query, key, value))
     both = torch.cat([key, value]).transpose(0, 1)
     layer: int = module.layer_idx  # type: ignore[assignment]
-    return attend(layer, query.transpose(0, 1), both, slots, scale, sliding_window)[None, ..., :dim], None
+    result = attend(layer, query.transpose(0, 1), both, slots, scale, sliding_window)
+    return result[None, ..., :dim].contiguous(), None  # some models take another view of it
 
 
 def attend(layer: int, query: Tensor, both: Tensor, work: Pass, scale: float, window: int | None) -> Tensor:
     """Return the attention of packed tokens, each over its own row of the cache: [tokens, heads, dim] like `query`.
     `both` holds the keys and then the values, [tokens, 2 × kv heads, dim]."""
     kept = both.shape[1] // 2
+    assert not isinstance(work.cache, States)
     if work.cache is not None:
         work.cache.store(layer, both, work)
     parts = []

@@ -18,14 +18,18 @@ seed and the index of the token. A sequence that has ended keeps its cached toke
 
 After a weight update, `invalidate` sets `ready` to 0, so sequences that run are computed again with the new weights.
 The same happens when `_allocate` makes more or wider rows.
+
+Of a model with recurrent layers the cache holds `States`, and its rows are computed one after another. No row takes a
+prefix from another one, and a request continues its session's row or is computed from its first token.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from typing import Any, Final
 
@@ -40,6 +44,7 @@ from ludus.trainer.core.errors import EngineError
 from ludus.trainer.engines.attention import Cache, Group, Pass
 from ludus.trainer.engines.base import Finish, Generation, Sampling
 from ludus.trainer.engines.decoder import forward_of
+from ludus.trainer.engines.states import States, row_by_row
 
 PASS_TOKENS: Final = 4096
 """The maximum number of prompt tokens of one pass. Longer prompts take several passes, which also decode."""
@@ -78,12 +83,25 @@ class Request:
 class Batch:
     """All sequences, and the passes over them. Only the engine's thread uses it.
 
+    Args:
+        model: the model, with the engine's attention.
+        config: the number of sequences decoded at once, and the size of the cache.
+        context: the maximum number of tokens of a sequence.
+        states: what makes the cache of a model that is computed row by row; None for all others.
+
     A row holds `length` tokens, of which `ready` have cached keys and values. The next passes compute the tokens of
     running rows that are not ready. A row that does not run keeps its tokens, so that a later request can use them.
     """
 
-    def __init__(self, model: PreTrainedModel, config: TorchEngineConfig, context: int) -> None:
-        self.forward = forward_of(model, context)
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        config: TorchEngineConfig,
+        context: int,
+        states: Callable[[int, int], States] | None = None,
+    ) -> None:
+        self.forward = forward_of(model, context) if states is None else partial(row_by_row, model)
+        self._make_cache: Callable[[int, int], Cache | States] = states or Cache
         self.device = model.device  # Kept, because the model searches its parameters for it on each access.
         self.config = config
         self.context = context
@@ -106,7 +124,7 @@ class Batch:
         cells[:count, : self._cells.shape[1]], length[:count] = self._cells[old], self._length[old]
         self._cells, self._length, self._ready = cells, length, np.zeros(rows, np.int64)
         self._used = np.where(np.arange(rows) < count, _RUNNING, -2 * _FORGOTTEN)
-        self._cache = Cache(rows, width)
+        self._cache = self._make_cache(rows, width)
         self._slots = min(self.config.slots, rows)
         self.running = dict(enumerate(requests))
         for row, request in self.running.items():
@@ -153,7 +171,8 @@ class Batch:
             ids, stored = request.ids, self._cells["id"][row]
             kept = min(int(self._ready[row]), len(ids) - 1)
             same = stored[:kept] == ids[:kept]
-            self._ready[row] = kept if same.all() else same.argmin()
+            common = kept if same.all() else int(same.argmin())
+            self._ready[row] = common if self._cache.rewinds or common == self._ready[row] else 0
             stored[: len(ids)] = ids
             self._length[row], self._used[row] = len(ids), _RUNNING
             self.running[row], self.sessions[request.session] = request, row
@@ -262,7 +281,7 @@ class Batch:
         stops, left = np.zeros_like(self._ready), PASS_TOKENS
         common: dict[bytes, Ints] = {}
         for row in rows.tolist():
-            if left and (self._ready[row] or self._copy_prefix(row, stops, common)):
+            if left and (self._ready[row] or not self._cache.rewinds or self._copy_prefix(row, stops, common)):
                 stops[row] = min(self._length[row], self._ready[row] + left)
                 left -= int(stops[row] - self._ready[row])
         chunks = [(int(row), int(self._ready[row]), int(stops[row])) for row in np.flatnonzero(stops)]
@@ -288,6 +307,7 @@ class Batch:
         if np.minimum(common[key], stops).max() >= shared + _LEAST_SHARED:
             return False
         if shared >= _LEAST_SHARED:
+            assert isinstance(self._cache, Cache)
             self._cache.copy(source, row, shared)
             self._ready[row] = shared
         return True

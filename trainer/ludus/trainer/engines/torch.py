@@ -1,7 +1,8 @@
 """Sampling inside this process: continuous batching over cached keys and values, on a CPU or one GPU.
 
 This module is the part between the event loop and the engine's thread. `ludus.trainer.engines.batch` explains the
-passes, `decoder` computes them, and `attention` holds the cache.
+passes, `decoder` computes them, and `attention` holds the cache. A model with recurrent layers has another cache and is
+computed row by row: `states`.
 """
 
 from __future__ import annotations
@@ -21,12 +22,14 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 from transformers.initialization import no_init_weights
 
 from ludus.trainer.core.config import TorchEngineConfig
-from ludus.trainer.core.errors import ConfigError, EngineError, ModelError
+from ludus.trainer.core.errors import ConfigError, EngineError
 from ludus.trainer.engines.attention import NAME
 from ludus.trainer.engines.base import Generation, Sampling, WeightUpdate
 from ludus.trainer.engines.batch import Answer, Batch, Ints, Request
 from ludus.trainer.engines.clock import PlayClock
+from ludus.trainer.engines.states import find_states
 from ludus.trainer.learning.checkpoint_names import kept_tensors
+from ludus.trainer.learning.rows import Traits, set_attention, traits_of
 
 _CLOSING_SECONDS: Final = 30.0
 T = TypeVar("T")
@@ -45,7 +48,7 @@ class TorchEngine:
 
     Raises:
         ConfigError: the cache cannot hold one request of `context` tokens.
-        ModelError: the engine does not support the model's kind of attention.
+        ModelError: see `traits_of`.
     """
 
     def __init__(
@@ -60,9 +63,11 @@ class TorchEngine:
             raise ConfigError(
                 f"engine.torch.cache_tokens ({config.cache_tokens}) must be at least rollouts.context ({context})"
             )
-        self._model = _own_copy(model, dtype or model.dtype)
+        traits = traits_of(model)
+        self._model = _own_copy(model, traits, dtype or model.dtype)
         self._vocabulary: int = self._model.config.get_text_config().vocab_size
-        self._batch = Batch(self._model, config, context)
+        states = None if traits.rows == "shared" else find_states(self._model, dtype or model.dtype)
+        self._batch = Batch(self._model, config, context, states)
         self._weights: dict[str, Tensor] = self._model.state_dict()  # After Batch, whose decoder replaces tensors.
         self.context = context
         self.clock = PlayClock()
@@ -213,17 +218,15 @@ def _outside_inference(tensors: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[
         yield item
 
 
-def _own_copy(model: PreTrainedModel, dtype: torch.dtype) -> PreTrainedModel:
-    """Return a copy of the model with the same weights, which uses `slot_attention`."""
-    kinds = set(getattr(model.config, "layer_types", None) or ()) - {"full_attention", "sliding_attention"}
-    if kinds or not model._supports_attention_backend:
-        what = f"layers of {', '.join(sorted(kinds))}" if kinds else "an attention that cannot be exchanged"
-        raise ModelError(f"{type(model).__name__} has {what}; the torch engine cannot run it: set engine.kind to vllm")
+def _own_copy(model: PreTrainedModel, traits: Traits, dtype: torch.dtype) -> PreTrainedModel:
+    """Return a copy of the model with the same weights and the engine's attention: `slot_attention` if only attention
+    looks at other tokens, and otherwise transformers' own."""
     # Not a deep copy converted to another dtype, because that would round the rotary frequencies too.
     with torch.random.fork_rng(devices=[]), no_init_weights(), model.device:
         own: PreTrainedModel = AutoModelForCausalLM.from_config(
-            copy.deepcopy(model.config), dtype=dtype, attn_implementation=NAME
+            copy.deepcopy(model.config), dtype=dtype, attn_implementation="eager"
         )
+    set_attention(own, NAME if traits.rows == "shared" else traits.alone)
     own.tie_weights()  # `no_init_weights` leaves tied weights apart
     for name, tensor in kept_tensors(model):
         if not isinstance(tensor, nn.Parameter):

@@ -7,7 +7,8 @@ Importing this module adds it to transformers as `ludus_varlen`. A model uses it
     model.get_decoder()(input_ids=ids[None], position_ids=positions[None], layout=layout, use_cache=False)
 
 Transformers passes the keyword unchanged to each layer, also through activation checkpointing. A model whose layers do
-not pass it on would mix the samples of a row: attention without a layout is an error.
+not pass it on would mix the samples of a row: attention without a layout is an error. `ludus.trainer.learning.rows`
+tries which models can be computed like this.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from itertools import accumulate
 from typing import Any, Final, Literal, cast
@@ -24,15 +25,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
-from transformers import AttentionInterface, AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import sdpa_mask
 
 from ludus.trainer.core.errors import ModelError
 
 NAME: Final = "ludus_varlen"
-PROBE: Final = 16
-"""The length of the samples with which `require_separate` tries a model."""
-ROUNDING: Final = 1e-2
-"""The greatest relative change of a token's state that can be rounding in float32."""
+ALONE: Final = "ludus_alone"
+"""Attention for a row that is one sample: transformers' own masks and torch's scaled dot product."""
+CHANGES: Final = ("softcap", "s_aux", "position_bias")
+"""Arguments with which a model changes its scores; an attention that does not know them would leave them out."""
 BLOCK: Final = 128
 """The number of tokens along one side of flex attention's blocks."""
 LIKE: Final = 0.8
@@ -57,50 +60,6 @@ def choose(kind: Literal["auto", "sdpa", "flex", "flash"], device: torch.device,
     if kind == "flex" and device.type == "cpu":
         raise ModelError('model.attention = "flex" has no backward pass on a CPU; use "sdpa" or "auto"')
     return kind
-
-
-def require_packable(config: PreTrainedConfig) -> None:
-    """Raise ModelError for a model that would mix packed samples, such as one with recurrent layers, or whose attention
-    has sinks. It is built without weights, so that no time is spent on loading them."""
-    unsupported = set(getattr(config, "layer_types", None) or ()) - {"full_attention", "sliding_attention"}
-    if unsupported:
-        raise ModelError(
-            f"a {config.model_type} model has layers of the kind {sorted(unsupported)[0]}, which cannot be packed"
-        )
-    with torch.device("meta"):
-        skeleton = AutoModelForCausalLM.from_config(config)
-    if any(getattr(module, "sinks", None) is not None for module in skeleton.modules()):
-        raise ModelError(f"a {config.model_type} model has attention sinks, which are not supported")
-
-
-@torch.no_grad()
-def require_separate(model: PreTrainedModel) -> None:
-    """Raise ModelError for a model that mixes packed samples: compute one alone, and in a row after another.
-
-    Args:
-        model: with its weights in float32, and this module's attention.
-    """
-    embeddings: Any = model.get_input_embeddings()
-    ids = torch.arange(2 * PROBE).remainder(embeddings.num_embeddings).to(model.device)
-    positions = torch.arange(2 * PROBE, device=model.device).remainder(PROBE)
-
-    def hidden(part: slice, lengths: tuple[int, ...]) -> Tensor:
-        layout = Layout(lengths, "sdpa", model.device)
-        decoder: Any = model.get_decoder()
-        states: Tensor = decoder(
-            input_ids=ids[None, part], position_ids=positions[None, part], layout=layout, use_cache=False
-        ).last_hidden_state[0, -PROBE]
-        return states.double()
-
-    # Only the first token, which should see itself alone and so changes most. Among all tokens of a mixture of experts,
-    # rounding may change a choice of experts.
-    alone, packed = hidden(slice(PROBE, None), (PROBE,)), hidden(slice(None), (PROBE, PROBE))
-    change = float((packed - alone).norm() / alone.norm())
-    if not change <= ROUNDING:
-        raise ModelError(
-            f"a {model.config.model_type} model mixes packed samples: the state of a sample's first token changes by "
-            f"{change:.2g} of its size when another sample precedes it in the row. It is not supported"
-        )
 
 
 class Layout:
@@ -131,6 +90,12 @@ class Layout:
     def offsets(self) -> Tensor:
         """The index at which each sample begins, and the end of the row. [samples + 1], int32."""
         return F.pad(torch.tensor(self.lengths).cumsum(0), (1, 0)).to(self.device, torch.int32)
+
+    @functools.cached_property
+    def numbers(self) -> Tensor:
+        """The number of the sample of each token, [1, tokens] int32."""
+        numbers = torch.repeat_interleave(torch.tensor(self.lengths))[None]
+        return numbers.to(self.device, torch.int32)
 
     @functools.cached_property
     def padded(self) -> tuple[list[Tensor], Tensor]:
@@ -182,20 +147,16 @@ def attend(
     """Compute causal attention within each sample, through transformers' attention interface with a batch of one.
 
     `query`, `key` and `value` are [1, heads, T, head_dim]; several heads of `query` may share one of `key` and `value`.
-    A row has no padding, so the mask is unused; dropout is not applied. `sliding_window` is the number of tokens that a
-    token sees, itself included. The result is [1, T, heads, head_dim].
+    A row has no padding; dropout is not applied. `sliding_window` is the number of tokens that a token sees, itself
+    included. The result is [1, T, heads, head_dim].
 
     Raises:
-        ModelError: the model caps its scores or has attention sinks, or it did not pass `layout` on.
+        ModelError: the model caps its scores, has attention sinks or a mask of its own, or did not pass `layout` or
+            the width of its sliding window on.
     """
-    for name in ("softcap", "s_aux", "position_bias"):
-        if options.get(name) is not None:
-            raise ModelError(f"a model whose attention has {name} is not supported")
+    require_plain(module, attention_mask, sliding_window, options)
     if layout is None:  # never taken as one sample: tokens would attend to the samples before theirs
-        raise ModelError(
-            f"{type(module).__name__} does not get the layout of packed samples, because a layer of the model does not "
-            "pass it on; samples would be mixed, so the model is not supported"
-        )
+        raise ModelError(f"{type(module).__name__} does not get the places of packed samples")
     window = sliding_window if sliding_window is not None and sliding_window < layout.longest else None
     query, key = query.to(value.dtype), key.to(value.dtype)  # autocast leaves normalized queries in float32
     if layout.kind == "sdpa" or layout.spread is None or layout.kept is None:
@@ -204,6 +165,42 @@ def attend(
     query, key, value = (tensor.index_select(2, layout.spread) for tensor in (query, key, value))
     out = _KINDS[layout.kind](query, key, value, scaling, window, layout)
     return out.index_select(1, layout.kept), None
+
+
+def require_plain(
+    module: torch.nn.Module, mask: Tensor | None, sliding_window: int | None, options: Mapping[str, Any]
+) -> None:
+    """Raise ModelError if the attention of `module` is more than causal attention with a sliding window."""
+    kind = type(module).__name__
+    if changes := [name for name in CHANGES if options.get(name) is not None]:
+        raise ModelError(f"{kind} has {changes[0]}")
+    if mask is not None:  # transformers makes none for this attention, so the model has made it
+        raise ModelError(f"{kind} has a mask of its own")
+    if sliding_window is None and _has_window(module):
+        raise ModelError(f"{kind} leaves the width of its sliding window to the mask")
+
+
+def _has_window(module: torch.nn.Module) -> bool:
+    """Return whether the configuration gives an attention a sliding window."""
+    config, number = getattr(module, "config", None), getattr(module, "layer_idx", None)
+    kinds: Sequence[str] = getattr(config, "layer_types", None) or ()
+    if number is not None and number < len(kinds):
+        return "sliding" in kinds[number]
+    return getattr(config, "sliding_window", None) is not None
+
+
+def attend_alone(
+    module: torch.nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **options: Any
+) -> tuple[Tensor, None]:
+    """Compute attention of one sample, in transformers' way.
+
+    Raises:
+        ModelError: the model caps its scores or has attention sinks.
+    """
+    if changes := [name for name in CHANGES if options.get(name) is not None]:
+        raise ModelError(f"{type(module).__name__} has {changes[0]}")
+    options["dropout"] = 0.0
+    return sdpa_attention_forward(module, query, key, value, attention_mask, **options)
 
 
 def _sdpa(query: Tensor, key: Tensor, value: Tensor, scale: float | None, window: int | None, layout: Layout) -> Tensor:
@@ -322,3 +319,5 @@ def _listed(blocks: Tensor) -> tuple[Tensor, Tensor]:
 
 
 AttentionInterface.register(NAME, attend)
+AttentionInterface.register(ALONE, attend_alone)
+AttentionMaskInterface.register(ALONE, sdpa_mask)

@@ -5,10 +5,10 @@ How this works:
 `Learner.step` learns from one batch, which is the same on every rank. It splits the batch into mini-batches of whole
 groups (`split_minibatches`). Each mini-batch is one optimizer step, and all of them are repeated for `epochs` passes.
 
-For each mini-batch, `_prepare` packs the samples into micro-batches and takes this rank's share (`_share`). All ranks
-get the same number of micro-batches, if necessary with one that does not count, so that their collectives match.
-`_prepare` also computes the log-probabilities that stay constant during the step: those of the policy before it
-(`old_policy = "proximal"`) and those of the reference (KL term).
+For each mini-batch, `_prepare` packs the samples into micro-batches, as the model's layers allow (`rows.py`), and takes
+this rank's share (`_share`). All ranks get the same number of micro-batches, if necessary with one that does not count,
+so that their collectives match. `_prepare` also computes the log-probabilities that stay constant during the step:
+those of the policy before it (`old_policy = "proximal"`) and those of the reference (KL term).
 
 `_update` makes one optimizer step. `_gradient` runs `Policy` forward and backward on each micro-batch. The loss of an
 optimizer step is a plain sum over its tokens, whose weights already contain the step's denominator. So the batch may
@@ -69,6 +69,7 @@ from ludus.trainer.learning.parallel import (
     reshard,
     whole,
 )
+from ludus.trainer.learning.rows import decode, decoder_of, traits_of
 
 CULPRITS = 8
 """The maximum number of samples that an error names."""
@@ -81,7 +82,7 @@ class Policy(nn.Module):
     for a chunk of tokens at a time.
 
     Args:
-        model: a causal language model whose logits are hidden × head.
+        model: a causal language model.
         attention: the implementation of attention.
         chunk: the number of tokens whose logits exist at once.
     """
@@ -90,17 +91,23 @@ class Policy(nn.Module):
         super().__init__()
         self.model, self.chunk = model, chunk
         self.attention: Kind = attention
+        self.traits = traits_of(model)
 
     def forward(self, micro: MicroBatch, entropy: bool) -> tuple[Tensor, Tensor | None]:
         """Return [N] log-probabilities of `micro.targets`, and [N] entropies in nats if requested; both float32."""
         layout = Layout(micro.lengths, self.attention, micro.ids.device, micro.spread, micro.kept)
-        decoder: Any = self.model.get_decoder()
+        decoder = decoder_of(self.model)
         head: Any = self.model.get_output_embeddings()
-        ids, positions = micro.ids[None], micro.positions[None]
-        hidden = decoder(input_ids=ids, position_ids=positions, layout=layout, use_cache=False).last_hidden_state[0]
+        hidden = decode(decoder, self.traits.rows, micro.ids, micro.positions, layout).last_hidden_state[0]
         # Only the positions that count: the logits of all tokens would be the largest tensor of the step.
         return token_logprobs(
-            hidden[micro.index], head.weight, micro.targets, chunk=self.chunk, entropy=entropy, bias=head.bias
+            hidden[micro.index],
+            head.weight,
+            micro.targets,
+            chunk=self.chunk,
+            entropy=entropy,
+            bias=head.bias,
+            head=self.traits.head,
         )
 
 
@@ -214,7 +221,7 @@ class Learner:
     def _share(self, samples: Sequence[TrainSample]) -> list[_Work]:
         """Return this rank's micro-batches: the same number as on every other rank, so that collectives match."""
         ranks, device = self.parallel.world, self.parallel.device
-        micros = pack(samples, self.config.optimizer.tokens, multiple=ranks)
+        micros = pack(samples, self.config.optimizer.tokens, multiple=ranks, rows=self.policy.traits.rows)
         works = [_Work(micro.to(device), True) for micro in micros[self.parallel.rank :: ranks]]
         missing = -(-len(micros) // ranks) - len(works)
         return works + [_Work(micros[-1].to(device), False)] * missing
@@ -314,8 +321,8 @@ class Learner:
     def sequence_logprobs(self, ids: Sequence[int]) -> list[float]:
         """Return the log-probability of each of `ids[1:]` given the ids before it.
 
-        They are computed in a row after another sample, as in training, so that the canary sees a model that mixes the
-        samples of a row.
+        They are computed in a row after another sample, if rows of training hold several, so that the canary sees a
+        model that mixes the samples of a row.
         """
         n, ranks = len(ids), self.parallel.world
 

@@ -14,17 +14,16 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 from torch import nn
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from ludus.trainer.core.config import LoraConfig, ModelConfig
 from ludus.trainer.core.errors import ModelError
-from ludus.trainer.learning.attention import NAME, require_packable, require_separate
+from ludus.trainer.learning.rows import set_attention, traits_of
 
 HUB_SECONDS = 10.0
 """The maximum time for the Hugging Face hub to answer whether it has a model."""
 _TOKENIZER_FILES = ("tokenizer.*", "vocab.*", "*.model", "*.tiktoken")
 _HUB_FILES = ["*.json", "*.safetensors", "*.jinja", "*.txt", *_TOKENIZER_FILES]
-_LOGIT_CHANGES = ("final_logit_softcapping", "logit_scale", "logits_scaling")
 
 
 def model_folder(path: str) -> Path:
@@ -72,18 +71,17 @@ def load_model(config: ModelConfig, device: torch.device | str = "cpu") -> PreTr
     With `config.lora`, adapters are added and only they require gradients; the base weights keep their names, except
     that adapted layers are at `….base_layer`. The learner compiles the model.
 
+    How its samples are put into rows is found here too: see `ludus.trainer.learning.rows`.
+
     Raises:
-        ModelError: the path is wrong, weights are missing or broken, the model's logits are not hidden × head, or it
-            mixes packed samples.
+        ModelError: the path is wrong, weights are missing or broken, or the model cannot be computed: see
+            `traits_of`.
     """
     folder = model_folder(config.path)
     try:
-        require_packable(AutoConfig.from_pretrained(folder))
         loaded: Any = AutoModelForCausalLM.from_pretrained(
-            folder, dtype=torch.float32, attn_implementation=NAME, output_loading_info=True
+            folder, dtype=torch.float32, attn_implementation="eager", output_loading_info=True
         )
-    except ModelError:
-        raise
     except Exception as error:  # a broken file can raise any of a dozen types
         raise ModelError(f"model.path = {config.path!r}: {folder} cannot be loaded: {error}") from error
     model: PreTrainedModel = loaded[0]
@@ -94,11 +92,15 @@ def load_model(config: ModelConfig, device: torch.device | str = "cpu") -> PreTr
             f"model.path = {config.path!r}: {folder} has no weights for {missing[0]} and {len(missing) - 1} others; "
             "save the whole model there"
         )
-    changed = [name for name in _LOGIT_CHANGES if getattr(model.config, name, None) not in (None, 1, 1.0)]
-    if changed:
-        raise ModelError(f"model.path = {config.path!r}: logits changed by {changed[0]} are not supported")
     nn.Module.to(model, device).eval()
-    require_separate(model)
+    try:
+        set_attention(model, traits_of(model).attention)
+    except ModelError as error:
+        raise ModelError(f"model.path = {config.path!r}: {error}") from error
+    except Exception as error:  # a model that cannot compute even one sample can raise anything
+        raise ModelError(
+            f"model.path = {config.path!r}: a {model.config.model_type} model cannot compute a row of tokens: {error}"
+        ) from error
     if config.lora is not None:
         _add_adapters(model, config.lora)
         nn.Module.to(model, device).eval()

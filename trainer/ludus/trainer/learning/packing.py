@@ -13,7 +13,8 @@ micro-batches. A sample that exceeds the limit gets its own micro-batch and is n
 
 `_join` builds one micro-batch. Samples that begin with the same tokens, such as the prompt of a group, share them: the
 row contains the shared prefix once (`_layout`), so every layer except attention computes it once. This changes results
-only by rounding. Attention uses `spread` to assemble each whole sample from the row, and `kept` for the inverse.
+only by rounding. Attention uses `spread` to assemble each whole sample from the row, and `kept` for the inverse. A
+model with recurrent layers cannot share prefixes, and some models cannot have several samples in a row (`rows`).
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ludus.trainer.core.samples import TrainSample
+from ludus.trainer.learning.rows import Rows
 
 LINEAR: Final = 12_288
 """Tokens of context at which attention costs as much as the matrices of a layer: 12 × width, for a width of 1,024."""
@@ -74,7 +76,7 @@ class MicroBatch:
         return MicroBatch(**parts)
 
 
-def pack(samples: Sequence[TrainSample], tokens: int, *, multiple: int = 1) -> list[MicroBatch]:
+def pack(samples: Sequence[TrainSample], tokens: int, *, multiple: int = 1, rows: Rows = "shared") -> list[MicroBatch]:
     """Distribute samples over as few micro-batches as possible, with about equal work in each.
 
     A token counts if its weight is not 0. Samples without a counted token are left out.
@@ -84,6 +86,8 @@ def pack(samples: Sequence[TrainSample], tokens: int, *, multiple: int = 1) -> l
         tokens: the maximum number of tokens in a micro-batch. A longer sample gets its own and is never split.
         multiple: the number of micro-batches is a multiple of this (the number of ranks that share them), unless there
             are too few samples.
+        rows: what may be in a row: several samples and their shared prefixes once (`shared`), several samples
+            (`packed`), or one (`single`).
 
     Raises:
         ValueError: the first token of a sample counts, so nothing predicts it.
@@ -92,11 +96,12 @@ def pack(samples: Sequence[TrainSample], tokens: int, *, multiple: int = 1) -> l
     if any(len(positions) and positions[0] == 0 for positions in counted):
         raise ValueError("the first token of a sample cannot count in the loss: nothing before it predicts it")
     lengths = {i: int(positions[-1]) for i, positions in enumerate(counted) if len(positions)}
+    tokens = 1 if rows == "single" else tokens  # every sample exceeds it, and so gets its own row
     alone = sum(length >= tokens for length in lengths.values())
     count = alone + -(-sum(length for length in lengths.values() if length < tokens) // tokens)
     while (bins := _distribute(lengths, -(-count // multiple) * multiple, tokens)) is None:
         count += multiple
-    return [_join(samples, counted, members) for members in bins if members]
+    return [_join(samples, counted, members, share=rows == "shared") for members in bins if members]
 
 
 def _distribute(lengths: dict[int, int], count: int, tokens: int) -> list[list[int]] | None:
@@ -115,13 +120,13 @@ def _distribute(lengths: dict[int, int], count: int, tokens: int) -> list[list[i
     return [sorted(members) for members in bins]
 
 
-def _join(samples: Sequence[TrainSample], counted: Sequence[Any], members: list[int]) -> MicroBatch:
+def _join(samples: Sequence[TrainSample], counted: Sequence[Any], members: list[int], share: bool) -> MicroBatch:
     """Build one micro-batch of the samples with the indices `members`."""
     counting_of = [counted[i] for i in members]
     lengths = [int(counting[-1]) for counting in counting_of]
     chosen = [samples[i] for i in members]
     texts = [np.asarray(item.sample.ids[:n], np.int64) for item, n in zip(chosen, lengths, strict=True)]
-    row_indices, kept_indices = _layout(texts)
+    row_indices, kept_indices = _layout(texts, share)
     spread = np.concatenate(row_indices)
 
     def pick(values: Sequence[Sequence[float]], dtype: Any) -> Any:
@@ -147,11 +152,11 @@ def _join(samples: Sequence[TrainSample], counted: Sequence[Any], members: list[
     )
 
 
-def _layout(texts: Sequence[Ints]) -> tuple[list[Ints], Ints]:
+def _layout(texts: Sequence[Ints], share: bool) -> tuple[list[Ints], Ints]:
     """Return the index in the row of each sample's tokens, and for each token of the row its index among all samples'
     tokens.
 
-    A sample shares its common prefix with the first sample that begins with the same `SHARED` tokens.
+    With `share`, a sample shares its common prefix with the first sample that begins with the same `SHARED` tokens.
     """
     first_with: dict[bytes, int] = {}
     row_indices: list[Ints] = []
@@ -160,7 +165,7 @@ def _layout(texts: Sequence[Ints]) -> tuple[list[Ints], Ints]:
     for number, ids in enumerate(texts):
         leader = first_with.setdefault(ids[:SHARED].tobytes(), number)
         common = 0
-        if leader != number and len(ids) >= SHARED:
+        if share and leader != number and len(ids) >= SHARED:
             length = min(len(ids), len(texts[leader]))
             differ = np.flatnonzero(ids[:length] != texts[leader][:length])
             common = int(differ[0]) if len(differ) else length

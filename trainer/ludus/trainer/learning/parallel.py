@@ -27,6 +27,7 @@ from transformers import AttentionInterface, PreTrainedModel
 from ludus.trainer.core.config import ModelConfig, ParallelConfig
 from ludus.trainer.core.errors import ConfigError
 from ludus.trainer.learning.attention import NAME, attend
+from ludus.trainer.learning.rows import decoder_of
 
 T = TypeVar("T")
 
@@ -129,8 +130,9 @@ def _device(name: str, local_rank: int) -> torch.device:
 
 
 def decoder_layers(model: PreTrainedModel) -> list[nn.Module]:
-    """Return the model's transformer blocks in order."""
-    return list(cast(nn.ModuleList, model.get_decoder().layers))
+    """Return the model's transformer blocks in order: the longest list of modules in its decoder."""
+    lists = [module for module in decoder_of(model).children() if isinstance(module, nn.ModuleList)]
+    return list(max(lists, key=len))
 
 
 def prepare(model: PreTrainedModel, config: ModelConfig) -> None:

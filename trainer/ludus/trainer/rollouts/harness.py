@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ludus.client import Episode
 from ludus.gateway import Gateway, GatewayLimits, Harness, HarnessEpisode, HarnessFailed, make_harness
-from ludus.gateway.session import TimeLimit
+from ludus.gateway.session import EpisodeSession, TimeLimit
+from ludus.rendering.samples import Sample
 from ludus.trainer.core.config import RolloutConfig
 from ludus.trainer.core.errors import ConfigError
+from ludus.trainer.core.samples import HarnessNotes
 
 if TYPE_CHECKING:
     from ludus.rendering import Renderer
@@ -28,9 +31,16 @@ class HarnessPlayer:
     config: RolloutConfig
 
     def episode(
-        self, episode: Episode, *, name: str, seed: int, temperature: float, limit: TimeLimit
+        self,
+        episode: Episode,
+        *,
+        name: str,
+        seed: int,
+        temperature: float,
+        limit: TimeLimit,
+        again: Callable[[], Awaitable[Episode]] | None,
     ) -> HarnessEpisode:
-        """Return an episode for the harness to play, with the limits of the run."""
+        """Return an episode for the harness to play, with the limits of the run; `again` starts another one."""
         return HarnessEpisode(
             episode,
             self.gateway,
@@ -41,7 +51,24 @@ class HarnessPlayer:
             episode_seconds=self.config.episode_seconds,
             idle_seconds=self.config.harness_idle_seconds,
             limit=limit,
+            again=again,
         )
+
+    def samples(self, session: EpisodeSession) -> tuple[Sample, ...]:
+        """Return what the learner gets of an episode."""
+        left_out = session.side_samples if self.config.harness_side_calls == "mask" else frozenset[int]()
+        return tuple(sample for number, sample in enumerate(session.samples) if number not in left_out)
+
+
+def notes_of(played: HarnessEpisode) -> HarnessNotes:
+    """Return what the harness of an episode did."""
+    session = played.session
+    return HarnessNotes(
+        begins=Counter(call.begins for call in session.calls if call.begins is not None),
+        side_calls=sum(call.sample in session.side_samples for call in session.calls),
+        rewritten=sum(call.rewritten for call in session.calls),
+        ended_by=played.ended_by,
+    )
 
 
 @asynccontextmanager

@@ -3,11 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections import Counter, defaultdict, deque
+from collections.abc import Mapping, Sequence
+from typing import Final
 
+from ludus.trainer.core.errors import RolloutError
 from ludus.trainer.core.samples import Rollout, RolloutGroup, RolloutStatus, scored_rewards
 from ludus.trainer.learning.batch import ROUNDING
+
+WATCHED: Final = 64
+"""The number of episodes at the beginning of a run, and at any time later, whose unscored shares are compared."""
+MOST_UNSCORED: Final = 0.25
+MANY_SAMPLES: Final = 2.5
+"""An episode may well have a second sample, for a summary of its conversation."""
+SAMPLE_CAUSES: Final[Mapping[str, str]] = {
+    "conversation": "it begins other conversations",
+    "tools": "it changes its tools",
+    "rewritten": "it writes its history in other words",
+    "branch": "it continues a turn twice",
+    "template": "the chat template writes earlier turns anew",
+}
+"""Why a call begins a new sample; see `ludus.gateway.session.NewSample`."""
 
 
 def rollout_metrics(
@@ -20,6 +36,11 @@ def rollout_metrics(
     `rollout/parse_errors` the number of turns per episode, `rollout/noise` the share of steps that environments
     disturbed on purpose (which are not failures), `rollout/dropped_*` the number of groups. Staleness is computed from
     the batch's episodes: how many batches older the weights of an episode's oldest token are than those that it trains.
+
+    `unscored/<kind>/<error>` are the shares of `rollout/failed` by cause. With a harness, `harness/samples` is the
+    number of samples per episode, `harness/new_sample/<cause>` why there are more than one, `harness/side_calls` and
+    `harness/rewritten` count calls per episode, and `harness/ended_by/<cause>` are the shares of episodes whose policy
+    ended the harness with an error.
 
     `environment/steps` is the number of steps and graded messages that the policy took, in all attempts and in forks of
     them; `environment/repeated` is the number of steps that forks repeated to reach their states.
@@ -55,7 +76,7 @@ def rollout_metrics(
     for group in everything:
         by_label[group.environment] += scored_rewards(group.rollouts)
     metrics |= {f"reward/{label}": _mean(rewards) for label, rewards in sorted(by_label.items()) if rewards}
-    metrics |= _by_part(everything)
+    metrics |= _by_part(everything) | _by_cause(rollouts) | _of_harness(scored)
     metrics |= {f"ends/{end}": count / len(scored) for end, count in sorted(Counter(map(_end, scored)).items())}
     ages = [batch - oldest for group in groups for rollout in group.scored if (oldest := rollout.oldest_version) >= 0]
     return metrics | {"rollout/staleness_mean": _mean(ages), "rollout/staleness_max": float(max(ages, default=0))}
@@ -73,6 +94,88 @@ def _by_part(groups: Sequence[RolloutGroup]) -> dict[str, float]:
             if isinstance(level, str | int | float) and rollout.reward is not None:
                 values[f"difficulty/{group.environment}/{level}"].append(rollout.reward)
     return {name: _mean(part_values) for name, part_values in sorted(values.items())}
+
+
+def _by_cause(rollouts: Sequence[Rollout]) -> dict[str, float]:
+    """Return the shares of unscored episodes by the kind of failure and the error."""
+    failures = Counter(
+        f"unscored/{failure.kind}/{failure.error}"
+        for rollout in rollouts
+        if (failure := rollout.trajectory.failure) is not None
+    )
+    return {name: count / len(rollouts) for name, count in sorted(failures.items())}
+
+
+def _of_harness(scored: Sequence[Rollout]) -> dict[str, float]:
+    """Return what harnesses did, per scored episode; nothing where the trainer's own loop played."""
+    played = [(rollout, rollout.harness) for rollout in scored if rollout.harness is not None]
+    if not played:
+        return {}
+    totals: Counter[str] = Counter()
+    for rollout, notes in played:
+        totals["harness/samples"] += len(rollout.samples)
+        totals["harness/side_calls"] += notes.side_calls
+        totals["harness/rewritten"] += notes.rewritten
+        totals.update({f"harness/new_sample/{c}": n for c, n in notes.begins.items() if c != "first"})
+        totals.update([f"harness/ended_by/{notes.ended_by}"] if notes.ended_by else [])
+    return {name: total / len(played) for name, total in sorted(totals.items())}
+
+
+def harness_remark(metrics: Mapping[str, float]) -> str | None:
+    """Return what the user should know of how a harness makes samples; None if an episode is about one sample.
+
+    Each further sample repeats its prompt, so that long episodes cost the square of their length.
+    """
+    samples = metrics.get("harness/samples", 0.0)
+    if samples < MANY_SAMPLES:
+        return None
+    prefix = "harness/new_sample/"
+    causes = [(count, name.removeprefix(prefix)) for name, count in metrics.items() if name.startswith(prefix)]
+    causes.sort(reverse=True)
+    shown = ", ".join(
+        f"{SAMPLE_CAUSES.get(name, name)} ({count:.1f} per episode)" for count, name in sorted(causes, reverse=True)
+    )
+    return (
+        f"the harness makes {samples:.1f} samples of an episode where one would do, because {shown}. Each of them "
+        "repeats the conversation before it"
+    )
+
+
+class UnscoredWatch:
+    """Notices that a policy learns to have its episodes left out: what it, or the environment, breaks goes up.
+
+    Failures of the infrastructure do not count, because no policy causes an outage.
+    """
+
+    def __init__(self) -> None:
+        self._first: list[bool] = []
+        self._last: deque[Rollout] = deque(maxlen=WATCHED)
+
+    def add(self, rollouts: Sequence[Rollout]) -> None:
+        """Take note of episodes, in the order in which they ended.
+
+        Raises:
+            RolloutError: of the last 64 episodes, more than a quarter is unscored, and more than twice the share of the
+                first 64.
+        """
+        for rollout in rollouts:
+            if len(self._first) < WATCHED:
+                self._first.append(_is_broken(rollout))
+            else:
+                self._last.append(rollout)
+        broken = [rollout for rollout in self._last if _is_broken(rollout)]
+        if len(broken) > max(MOST_UNSCORED * WATCHED, 2 * sum(self._first)):
+            raise RolloutError(
+                f"{len(broken)} of the last {WATCHED} episodes are unscored, and {sum(self._first)} of the first "
+                f"{WATCHED} were: the policy may be learning to break its episodes ({_reasons(broken)}). Look at the "
+                "trajectories, and mend the environment or the harness: what a policy causes must be an end with a "
+                "reward"
+            )
+
+
+def _is_broken(rollout: Rollout) -> bool:
+    failure = rollout.trajectory.failure
+    return failure is not None and failure.kind != "infrastructure"
 
 
 class TaskSolved(Exception):

@@ -1,7 +1,0 @@
-"""Reach a goal with bash in a sandbox."""
-
-from __future__ import annotations
-
-from ludus.environments.terminal.environment import Terminal, TerminalTask
-
-__all__ = ["Terminal", "TerminalTask"]
