@@ -65,7 +65,7 @@ def called(name: str, prompt: str, tool: str, **arguments: Any) -> str:
 def offered(prompt: str, tool: str) -> str:
     """The name under which a program offers a tool of the episode."""
     names = re.findall(rf"^([\w-]*\b{tool}|\w+_{tool})\(", prompt, re.MULTILINE)
-    assert names, f"{tool} is not among the tools of the prompt"
+    assert names, f"{tool} is not among the tools of the prompt: {prompt[:300]} … {prompt[-600:]}"
     return str(names[0])
 
 
