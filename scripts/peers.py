@@ -30,6 +30,9 @@ from typing import NamedTuple
 
 import installer
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "client_sdk"))
+from ludus import harnesses  # it needs only the standard library
+
 PEERS = installer.ROOT / ".peers"
 PINS = installer.ROOT / "scripts" / "peers"
 STAMP = ".ludus-installed"
@@ -202,8 +205,10 @@ NODE_PEERS = {
     "qwen-code": "the coding agent Qwen Code with its Node, for the agents in sandboxes",
 }
 """Packages of npm in one folder, most with a Node of their own."""
-NAMES = (*PYTHON_PEERS, *NODE_PEERS)
-USUAL = tuple(name for name in NAMES if name in NODE_PEERS or not PYTHON_PEERS[name].optional)
+PROGRAMS = {f"harnesses/{name}": harnesses.find_program(name) for name in harnesses.NAMES}
+"""Agent programs, as `ludus harness install` installs them. They are large, and so optional."""
+NAMES = (*PYTHON_PEERS, *NODE_PEERS, *PROGRAMS)
+USUAL = (*(name for name, peer in PYTHON_PEERS.items() if not peer.optional), *NODE_PEERS)
 
 
 def main() -> None:
@@ -242,10 +247,12 @@ def _parse() -> argparse.Namespace:
 
 def _list() -> None:
     for name in NAMES:
-        print(f"{name:12} {'installed' if _is_current(name) else 'missing  '}  {_why(name)}")
+        print(f"{name:24} {'installed' if _is_current(name) else 'missing  '}  {_why(name)}")
 
 
 def _why(name: str) -> str:
+    if name in PROGRAMS:
+        return f"the agent program {PROGRAMS[name].title}, as a harness"
     return NODE_PEERS.get(name) or PYTHON_PEERS[name].why
 
 
@@ -258,6 +265,8 @@ def _pins(name: str) -> Path:
 
 
 def _fingerprint(name: str) -> str:
+    if name in PROGRAMS:
+        return harnesses.fingerprint(PROGRAMS[name])
     compiled = b"compiled" if name in PYTHON_PEERS and PYTHON_PEERS[name].compiled else b""
     return hashlib.sha256(_pins(name).read_bytes() + compiled).hexdigest()
 
@@ -269,15 +278,15 @@ def _is_current(name: str) -> bool:
 
 def _kept(name: str) -> Path:
     """Return the peer's environment in the cache, installed there unless it is already."""
-    wanted = None if name in NODE_PEERS else PYTHON_PEERS[name].python
+    wanted = PYTHON_PEERS[name].python if name in PYTHON_PEERS else None
     python = f"{sys.version} {wanted}" if wanted else sys.version
     text = f"{_fingerprint(name)} {python} {platform.machine()} {platform.platform()}"
-    folder = cache_folder() / f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+    folder = cache_folder() / f"{name.replace('/', '-')}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
     with _alone(folder):
         stamp = folder / STAMP
         if not stamp.exists():
             shutil.rmtree(folder, ignore_errors=True)  # of an installation that was interrupted
-            _install_node(name, folder) if name in NODE_PEERS else _install_python(name, folder)
+            _install(name, folder)
             stamp.write_text(_fingerprint(name), encoding="utf-8")
     return folder
 
@@ -305,12 +314,24 @@ def _alone(folder: Path) -> Iterator[None]:
 def _link(name: str, kept: Path) -> None:
     """Let `.peers/NAME` lead to an environment in the cache."""
     link = PEERS / name
-    PEERS.mkdir(exist_ok=True)
+    link.parent.mkdir(parents=True, exist_ok=True)
     if link.is_symlink():
         link.unlink()
     elif link.exists():
         shutil.rmtree(link)
     link.symlink_to(kept, target_is_directory=True)
+
+
+def _install(name: str, folder: Path) -> None:
+    if name in PROGRAMS:
+        try:
+            harnesses.install(PROGRAMS[name], installer.say, folder)
+        except harnesses.InstallError as error:
+            raise installer.InstallError(str(error)) from error
+    elif name in NODE_PEERS:
+        _install_node(name, folder)
+    else:
+        _install_python(name, folder)
 
 
 def _install_python(name: str, environment: Path) -> None:

@@ -111,7 +111,7 @@ def _pins(program: Program) -> tuple[Path, ...]:
 @contextlib.contextmanager
 def _alone(folder: Path) -> Iterator[None]:
     """Hold the lock of a folder: another process may install the same program."""
-    with folder.with_name(folder.name + ".lock").open("w") as lock:
+    with folder.with_name(f".{folder.name}.installing").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
@@ -171,10 +171,11 @@ def _python(program: Program, source: Venv) -> str:
     kept = [Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"]
     kept.append(Path(os.environ.get("UV_PYTHON_INSTALL_DIR") or Path.home() / ".local" / "share" / "uv" / "python"))
     folders = [path for root in kept for path in sorted(root.glob(f"*{source.python}*"), reverse=True)]
-    for path in filter(None, [shutil.which(f"python{source.python}"), *(folder / "bin" / "python" for folder in folders)]):
+    usual = shutil.which(f"python{source.python}")
+    for path in [*([usual] if usual else []), *(str(folder / "bin" / "python") for folder in folders)]:
         done = subprocess.run([path, "-c", _VERSION], capture_output=True, text=True, check=False)
         if done.stdout.strip() == source.python:  # a shim on the PATH may lead to no interpreter at all
-            return str(path)
+            return path
     raise InstallError(
         f"{program.title} needs Python {source.python}, which is not here (looked on the PATH, in pyenv and uv)"
     )

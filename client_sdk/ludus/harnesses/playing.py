@@ -12,6 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from ludus.harnesses.bridge import COMMAND, script
 from ludus.harnesses.program import QUIET, Finished, Launch, Setting, Task
 from ludus.harnesses.registry import find_program
 
@@ -23,17 +24,30 @@ def main(arguments: list[str]) -> int:
     """Play the episode, and return the exit code."""
     name, folder, *options = arguments
     program = find_program(name)
-    task = Task.read(sys.stdin.readline())
+    try:
+        task = Task.read(sys.stdin.readline())
+    except (ValueError, KeyError, TypeError):
+        sys.stderr.write("it needs one line of JSON on its input, which `ludus train` gives a harness\n")
+        return os.EX_USAGE
     with tempfile.TemporaryDirectory(prefix="agent-", ignore_cleanup_errors=True) as temporary:
         home = Path(os.environ.get("HOME") or temporary)
         setting = Setting(Path(folder), home, home / "workspace", own_tools="--own-tools" in options)
+        if program.bridge:
+            write_tool(setting, task)
         finished = run(program.launch(task, setting), setting)
     end = program.end(finished)
-    for text in (finished.output, finished.errors):
-        print(text[-TAIL:], file=sys.stderr)
+    sys.stderr.write(f"{finished.output[-TAIL:]}\n{finished.errors[-TAIL:]}\n")
     if end.code:
-        print(f"{program.title} {program.version}: {end.message}", file=sys.stderr)
+        sys.stderr.write(f"{program.title} {program.version}: {end.message}\n")
     return end.code
+
+
+def write_tool(setting: Setting, task: Task) -> None:
+    """Write the command that calls the episode's tools."""
+    path = setting.home / "bin" / COMMAND
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(script(sys.executable, str(Path(__file__).resolve().parents[2]), task.play_url), encoding="utf-8")
+    path.chmod(0o755)
 
 
 def run(launch: Launch, setting: Setting) -> Finished:
@@ -43,12 +57,14 @@ def run(launch: Launch, setting: Setting) -> Finished:
         path = setting.home / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
+    programs = f"{setting.home / 'bin'}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+    variables = {**os.environ, **QUIET, "PATH": programs, "PWD": str(setting.workspace)}
     done = subprocess.run(
         launch.arguments,
         input=launch.input.encode(),
         capture_output=True,
         cwd=setting.workspace,
-        env={**os.environ, **QUIET, "PWD": str(setting.workspace), **launch.variables},
+        env={**variables, **launch.variables},
         check=False,
     )
     return Finished(done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"))

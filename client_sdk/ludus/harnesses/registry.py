@@ -8,6 +8,7 @@ from typing import Final
 from ludus.harnesses.program import Program
 
 _MODULES: Final = {
+    "aider": "aider",
     "claude-code": "claude_code",
     "cline": "cline",
     "codex": "codex",
@@ -15,6 +16,7 @@ _MODULES: Final = {
     "copilot": "copilot",
     "gemini-cli": "gemini_cli",
     "hermes": "hermes",
+    "mini-swe-agent": "mini_swe_agent",
     "opencode": "opencode",
     "openhands": "openhands",
     "pi": "pi",

@@ -21,9 +21,7 @@ def main() -> None:
 
         tools = get_default_tools(enable_browser=False)
     context = AgentContext(system_message_suffix=task["system"]) if task["system"] else None
-    agent = Agent(
-        llm=llm, tools=tools, mcp_config={task["server"]: {"url": task["play_url"]}}, agent_context=context
-    )
+    agent = Agent(llm=llm, tools=tools, mcp_config={task["server"]: {"url": task["play_url"]}}, agent_context=context)
     conversation = Conversation(agent=agent, workspace=os.getcwd(), visualizer=None)
     conversation.send_message(task["prompt"])
     try:

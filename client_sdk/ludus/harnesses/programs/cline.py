@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 
-from ludus.harnesses.program import SERVER, Launch, Npm, Program, Setting, Task
+from ludus.harnesses.program import SERVER, End, Finished, Launch, Npm, Program, Setting, Task, plain_end
 
 PACKAGE = "@cline/cli-linux-x64"
+EMPTY = "Model returned empty response"
 OWN_TOOLS = (
     "read_files", "search_codebase", "run_commands", "fetch_web_content", "editor", "apply_patch", "ask_question",
     "skills", "spawn_agent", "team_spawn_teammate", "team_shutdown_teammate", "team_status", "team_task",
@@ -55,7 +56,13 @@ def launch(task: Task, setting: Setting) -> Launch:
     return Launch([*arguments, task.prompt], variables, "", files)
 
 
+def end(finished: Finished) -> End:
+    """Return what the end means: it ends with an error after empty replies, which are the policy's own doing."""
+    last = next((event for event in reversed(finished.events()) if event.get("type") == "error"), {})
+    return End(0, EMPTY) if last.get("message") == EMPTY else plain_end(finished)
+
+
 PROGRAM = Program(
-    name="cline", title="Cline", version="3.0.65", source=Npm({PACKAGE: "3.0.65"}), wire="chat", launch=launch,
+    name="cline", title="Cline", version="3.0.65", source=Npm({PACKAGE: "3.0.65"}), wire="chat", launch=launch, end=end,
     ignored=("data.cline.bot",),  # its feature flags
 )  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ludus.harnesses.program import SERVER, Launch, Npm, Program, Setting, Task
 
 PACKAGE = "@openai/codex-linux-x64"
+OWN_TOOLS = "shell_tool = false\nunified_exec = false\nview_image = false\ngoals = false"
 CONFIG = """
 model = "{model}"
 model_provider = "policy"
@@ -53,7 +54,7 @@ def launch(task: Task, setting: Setting) -> Launch:
     """Return how Codex plays an episode."""
     config = CONFIG.format(
         model=task.model, base_url=task.openai_base_url, server=SERVER, play_url=task.play_url,
-        features="" if setting.own_tools else "shell_tool = false\nunified_exec = false\nview_image = false\ngoals = false",
+        features="" if setting.own_tools else OWN_TOOLS,
     )  # fmt: skip
     arguments = [
         setting.module(f"{PACKAGE}/vendor/x86_64-unknown-linux-musl/bin/codex"), "exec", "--skip-git-repo-check",
