@@ -104,6 +104,17 @@ async def test_a_reply_that_is_cut_is_the_policys_end(kind: str, play: Play, eng
     assert played.session.cut
 
 
+@pytest.mark.parametrize(("reply", "cause"), [("", "empty"), ('<tool_call>\n{"name": \n</tool_call>', "malformed")])
+async def test_a_reply_that_no_program_can_use_is_the_policys_end(
+    reply: str, cause: str, play: Play, engine: RecordingEngine
+) -> None:
+    engine.script = after_a_step(reply)
+    program = AGENT + "\nsys.exit('Model returned an empty response')\n"
+    played = await play(program)
+    assert (played.trajectory().failure, played.trajectory().stopped, played.ended_by) == (None, "turn_limit", cause)
+    assert played.trajectory().value == 0.25
+
+
 async def test_a_conversation_that_grew_too_large_is_the_policys_end(play: Play, engine: RecordingEngine) -> None:
     engine.script = after_a_step(call("shell", command="head -c 9000 /dev/zero | tr '\\0' x"))
     played = await play(CODING, limits={"body_bytes": 8000})

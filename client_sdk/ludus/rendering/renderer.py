@@ -378,7 +378,7 @@ class Renderer:
         # Cached, because the episodes of a group share a prompt and many observations are equal.
         if len(text) < _LONG:
             return list(self._encoded(text))
-        return self._encoded_long(text).tolist() if len(text) < _LONGEST else self._encode(text)
+        return self._encoded_long(text).tolist() if len(text) < _LONGEST else list(self._encode(text))
 
     def extend(self, earlier: str, turn: ChatMessage, text: str, ids: Sequence[int]) -> list[int] | None:
         """Return the ids of a prompt that continues after the policy's last turn.

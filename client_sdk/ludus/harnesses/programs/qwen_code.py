@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from typing import Any
 
 from ludus.harnesses.program import NODE, SERVER, End, Finished, Launch, Npm, Program, Setting, Task, plain_end
 
@@ -17,7 +18,7 @@ _PLATFORM = re.compile(r"\[API Error: (?!Model stream ended)")
 
 def launch(task: Task, setting: Setting) -> Launch:
     """Return how Qwen Code plays an episode."""
-    settings = {
+    settings: dict[str, Any] = {
         "$version": 3,
         "mcpServers": {SERVER: {"httpUrl": task.play_url, "trust": True, "timeout": 600_000}},
         "security": {"auth": {"selectedType": "openai"}},
