@@ -296,7 +296,7 @@ async def test_items_that_other_servers_ignore_are_left_out_and_named(
 
 async def test_calls_in_the_form_before_tools_are_read(open_episode: Open, engine: RecordingEngine) -> None:
     caller = await open_episode()
-    messages = [
+    messages: list[dict[str, Any]] = [
         {"role": "user", "content": "Add."},
         {"role": "assistant", "content": None, "function_call": {"name": "add", "arguments": '{"a": 1}'}},
         {"role": "function", "name": "add", "content": "the sum"},

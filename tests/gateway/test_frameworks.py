@@ -47,10 +47,10 @@ def harness_of(framework: str) -> str:
         if not node.exists():
             pytest.skip("the AI SDK is not installed (.peers/ai-sdk); `python scripts/peers.py ai-sdk` installs it")
         # Modules of npm are looked for next to the program that imports them.
-        program = Path(tempfile.mkdtemp(prefix="ai-sdk-")) / AI_SDK.name
-        shutil.copy(AI_SDK, program)
-        (program.parent / "node_modules").symlink_to(folder)
-        return f"command {shlex.quote(str(node))} {shlex.quote(str(program))} {framework.partition(':')[2]}"
+        script = Path(tempfile.mkdtemp(prefix="ai-sdk-")) / AI_SDK.name
+        shutil.copy(AI_SDK, script)
+        (script.parent / "node_modules").symlink_to(folder)
+        return f"command {shlex.quote(str(node))} {shlex.quote(str(script))} {framework.partition(':')[2]}"
     if framework.startswith("page:"):
         kind = framework.removeprefix("page:")
         program = "agents_harness.py" if kind == "command" else "worker_harness.py"
