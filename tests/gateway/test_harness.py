@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+from functools import partialmethod
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from scripted import call
 from waiting import is_running
 
 from ludus.gateway import HarnessFailed, make_harness
+from ludus.gateway.harness import CommandHarness
 from ludus.protocol.errors import InvalidParams
 
 
@@ -189,6 +191,17 @@ async def test_a_harness_that_loses_the_tools_of_its_episode_is_unscored(play: P
     failure = (await play(OTHER_TOOLS)).trajectory().failure
     assert failure is not None
     assert "offered the policy 1 tools (read_file), and none of the episode's (crash, say, warm)" in failure.message
+
+
+@pytest.mark.parametrize("offers_tools", [True, False])
+async def test_only_a_harness_that_may_act_by_text_offers_no_tools(
+    offers_tools: bool, play: Play, engine: RecordingEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(CommandHarness, "__init__", partialmethod(CommandHarness.__init__, offers_tools=offers_tools))
+    engine.script = lambda prompt, rng: "Done."
+    failure = (await play(AGENT.replace("[SAY]", "()"))).trajectory().failure
+    assert (failure is not None) is offers_tools
+    assert failure is None or "offered the policy no tools, and none of the episode's" in failure.message
 
 
 async def test_a_harness_that_acts_by_tools_of_its_own_names_is_scored(play: Play, engine: RecordingEngine) -> None:

@@ -280,14 +280,16 @@ class HarnessEpisode:
         """
         tools = frozenset(tool.name for tool in self.episode.tools)
         offered = self.session.offered
-        if not tools or not offered or any(environment_tool(name, tools) for name in offered):
+        if not tools or any(environment_tool(name, tools) for name in offered):
             return None
+        if not offered and not (self.harness.offers_tools and self.session.calls):
+            return None  # it may act by its text
         self.gateway.maps_tools = self.gateway.maps_tools or info.steps > 0
         if self.gateway.maps_tools or info.end_reason is not None:
             return None
-        shown = ", ".join(sorted(offered)[:8])
+        named = f"{len(offered)} tools ({', '.join(sorted(offered)[:8])})" if offered else "no tools"
         return HarnessFailed(
-            f"the harness offered the policy {len(offered)} tools ({shown}), and none of the episode's "
+            f"the harness offered the policy {named}, and none of the episode's "
             f"({', '.join(sorted(tools)[:8])}); is its MCP client connected before the first model call?"
         )
 

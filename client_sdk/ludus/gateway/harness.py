@@ -133,6 +133,11 @@ class HarnessTask:
 class Harness(Protocol):
     """A program that plays episodes."""
 
+    @property
+    def offers_tools(self) -> bool:
+        """Whether it always offers the policy the tools of its episode, so that without them it is not connected."""
+        ...
+
     async def run(self, task: HarnessTask) -> None:
         """Play one episode until the agent stops. Cancellation ends the play.
 
@@ -153,12 +158,14 @@ class CommandHarness:
         command: the program and its arguments, as in a shell; no shell runs it. Relative names of files are those of
             the folder in which the run was started.
         variables: further environment variables.
+        offers_tools: see `Harness.offers_tools`.
 
     Raises:
         HarnessFailed: there is no such program.
     """
 
-    def __init__(self, command: str, variables: Mapping[str, str] | None = None) -> None:
+    def __init__(self, command: str, variables: Mapping[str, str] | None = None, *, offers_tools: bool = False) -> None:
+        self.offers_tools: Final[bool] = offers_tools
         self.arguments: Final[tuple[str, ...]] = tuple(_arguments(command))
         """The program and its arguments, with absolute paths."""
         self._variables = dict(variables or {})
@@ -208,6 +215,9 @@ class WorkerHarness:
     Raises:
         HarnessFailed: there is no such program.
     """
+
+    offers_tools = False
+    """See `Harness.offers_tools`."""
 
     def __init__(self, command: str, variables: Mapping[str, str] | None = None) -> None:
         self._arguments = _arguments(command)
@@ -299,7 +309,7 @@ def make_harness(text: str, variables: Mapping[str, str] | None = None) -> Harne
             words = harness_command(find_program(kind), shlex.split(command))
         except (NotInstalled, ValueError) as error:
             raise HarnessFailed(str(error)) from None
-        return CommandHarness(shlex.join(words), variables)
+        return CommandHarness(shlex.join(words), variables, offers_tools=not find_program(kind).bridge)
     if kind == "command":
         return CommandHarness(command, variables)
     if kind == "worker":
