@@ -159,8 +159,8 @@ class Program:
         source: what is installed.
         wire: the wire by which it calls its model.
         launch: returns how it plays an episode.
-        end: tells the end of the agent's work from a broken program.
-        bridge: it has no client for MCP, and plays by a command or an extension that Ludus gives it.
+        end: returns what its end means.
+        bridge: it has no client for MCP, and plays by the command of bridge.py.
         ignored: hosts that it asks for in vain, and that cannot be switched off.
         memory: MiB of its sandbox.
     """
