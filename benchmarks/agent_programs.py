@@ -3,9 +3,10 @@
     python benchmarks/agent_programs.py [--episodes 3] [NAME ...]
 
 Each program plays episodes of `guess_number` behind the policy gateway, in the sandbox of `ludus box`, with a policy
-that guesses at random and a tokenizer of one token a letter. The figures are medians: model calls, training samples, seconds
-of CPU and of the clock, and letters of the first prompt, with the episode's tools alone and with the program's own. CPU
-is that of everything that is started for the episode, the sandbox included; the trainer and the server are not in it.
+that guesses at random and a tokenizer of one token a letter. The figures are medians: model calls, training samples,
+seconds of CPU and of the clock, and letters of the first prompt, with the episode's tools alone and with the program's
+own. CPU is that of everything that is started for the episode, the sandbox included; the trainer and the server are not
+in it.
 Programs come from `python scripts/peers.py harnesses/NAME`; one that is not installed keeps its row.
 """
 
