@@ -105,9 +105,9 @@ class Finished:
     errors: str
 
     def events(self) -> list[dict[str, Any]]:
-        """Return the JSON objects of the output, one a line; other lines are left out."""
+        """Return the JSON objects of what it printed, one a line; other lines are left out."""
         found = []
-        for line in self.output.splitlines():
+        for line in [*self.output.splitlines(), *self.errors.splitlines()]:
             if line.startswith("{"):
                 try:
                     found.append(json.loads(line))
