@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from ludus.harnesses.program import SERVER, End, Finished, Launch, Npm, Program, Setting, Task, plain_end
 
@@ -58,7 +59,7 @@ def launch(task: Task, setting: Setting) -> Launch:
 
 def end(finished: Finished) -> End:
     """Return what the end means: it ends with an error after empty replies, which are the policy's own doing."""
-    last = next((event for event in reversed(finished.events()) if event.get("type") == "error"), {})
+    last: dict[str, Any] = next((event for event in reversed(finished.events()) if event.get("type") == "error"), {})
     return End(0, EMPTY) if last.get("message") == EMPTY else plain_end(finished)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from typing import Any
 
 from ludus.harnesses.program import NODE, SERVER, End, Finished, Launch, Npm, Program, Setting, Task, plain_end
 
@@ -53,7 +54,7 @@ def end(finished: Finished) -> End:
         events = json.loads(finished.output)
     except ValueError:
         return End(finished.code or 1, "it printed no result")
-    first = next((event for event in events if event.get("subtype") == "init"), {})
+    first: dict[str, Any] = next((event for event in events if event.get("subtype") == "init"), {})
     states = {server.get("name"): server.get("status") for server in first.get("mcp_servers", ())}
     if states.get(SERVER) != "connected":
         return End(1, f"it did not connect to the episode: {states.get(SERVER)}")
