@@ -1,11 +1,12 @@
 """The gateway's CPU time per model call, against a bare aiohttp pass-through of the same requests in the same run.
 
-    python benchmarks/gateway.py [--quick] [--rounds 7] [--json FILE]
+    python benchmarks/gateway.py [--quick] [--rounds 7] [--tokens 17000] [--json FILE]
 
 Four processes: a mock of vLLM that answers at once, the gateway with an engine that asks it over HTTP, a pass-through
 that sends each request on to it unread, and this process as the harnesses: 16 episodes at a time with 8 calls each,
 whose requests grow from 5 to 10 KB. The pass-through parses nothing, renders nothing and records nothing. The rounds of
-both alternate; a ratio is of two neighboring rounds.
+both alternate; a ratio is of two neighboring rounds. `--tokens` makes the system message as long as that of a coding
+agent, with four characters to a token.
 """
 
 from __future__ import annotations
@@ -61,6 +62,15 @@ TOOLS = [
     for number in range(5)
 ]
 SYSTEM = "You look things up in documents. " + PROSE * 14
+
+
+def system_of(tokens: int) -> str:
+    """A system message of about so many tokens of the benchmark's tokenizer: prose has 15 characters in a token, and
+    digits one."""
+    if not tokens:
+        return SYSTEM
+    digits = "".join(str(number % 10) for number in range(int(tokens * 0.78)))
+    return SYSTEM + PROSE * (int(tokens * 0.22 * 15) // len(PROSE)) + digits
 
 
 def make_renderer() -> Renderer:
@@ -207,8 +217,8 @@ async def control(port: int, opened: Any) -> None:
 class Side:
     """The gateway or the pass-through."""
 
-    def __init__(self, address: str, http: aiohttp.ClientSession) -> None:
-        self._address, self._http = address, http
+    def __init__(self, address: str, http: aiohttp.ClientSession, system: str = SYSTEM) -> None:
+        self._address, self._http, self._system = address, http, system
 
     async def round(self, episodes: int) -> tuple[float, float, float]:
         """Play episodes. Return the microseconds of CPU per call, the calls per second, and the mean request size."""
@@ -227,7 +237,7 @@ class Side:
 
     async def _episode(self, url: str, sizes: list[int]) -> None:
         messages: list[dict[str, Any]] = [
-            {"role": "system", "content": SYSTEM},
+            {"role": "system", "content": self._system},
             {"role": "user", "content": "Which file names the sources?"},
         ]
         for _ in range(CALLS):
@@ -248,11 +258,11 @@ class Side:
             return await response.json()
 
 
-async def measure(gateway: str, bare: str, rounds: int, episodes: int) -> dict[str, float]:
+async def measure(gateway: str, bare: str, rounds: int, episodes: int, system: str) -> dict[str, float]:
     """Return the medians over the rounds."""
     cells: dict[str, list[float]] = {}
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http:
-        sides = {"gateway": Side(gateway, http), "bare": Side(bare, http)}
+        sides = {"gateway": Side(gateway, http, system), "bare": Side(bare, http, system)}
         for side in sides.values():
             await side.round(AT_ONCE)
         for number in range(rounds):
@@ -276,6 +286,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="three short rounds")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--episodes", type=int, default=128, help="episodes in each round")
+    parser.add_argument("--tokens", type=int, default=0, help="about how many tokens the system message has")
     parser.add_argument("--json", type=Path, help="where to write the figures")
     options = parser.parse_args()
     rounds, episodes = (3, 48) if options.quick else (options.rounds, options.episodes)
@@ -284,7 +295,7 @@ def main() -> None:
         model = stack.enter_context(running(*own, "--model"))
         gateway = stack.enter_context(running(*own, "--gateway", model))
         bare = stack.enter_context(running(*own, "--bare", model))
-        found = asyncio.run(measure(gateway, bare, rounds, episodes))
+        found = asyncio.run(measure(gateway, bare, rounds, episodes, system_of(options.tokens)))
     print(
         f"gateway {found['gateway_us']:,.0f} µs of CPU per model call, pass-through {found['bare_us']:,.0f} µs: "
         f"{found['ratio']:.2f}×; requests of {found['request_bytes'] / 1000:.1f} KB, {AT_ONCE} in flight, "

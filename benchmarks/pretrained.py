@@ -1,6 +1,6 @@
 """Does a real pretrained model learn? SmolLM2-135M-Instruct or Gemma 3 270M on word problems, after a short warm-up.
 
-    python benchmarks/pretrained.py [--model smollm2|gemma3] [--through torch,vllm,gateway,trl] [--seeds 0,1,2]
+    python benchmarks/pretrained.py [--models smollm2,gemma3] [--through torch,vllm,gateway,trl] [--seeds 0,1,2]
                                     [--quick] [--json FILE]
 
 The warm-up is `ludus train trainer/configs/MODEL.toml --steps=0`, once per folder. Each run begins with its model.
@@ -33,8 +33,11 @@ from ludus.trainer.quickstart import serving
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 LUDUS: Final = Path(sys.executable).with_name("ludus")
-MODELS: Final = {"smollm2": ("torch,vllm,gateway,trl", "0,1,2"), "gemma3": ("torch", "0")}
-"""By model the ways and the seeds."""
+MODELS: Final = {
+    "smollm2": ("SmolLM2-135M", "torch,vllm,gateway,trl", "0,1,2"),
+    "gemma3": ("Gemma-3-270M", "torch", "0"),
+}
+"""The name, the ways and the seeds of each model."""
 EXAMPLE: Final = f"{ROOT / 'examples' / 'word_problems.py'}:WordProblems"
 MEAN: Final = "evaluation/word_problems/mean"
 HARNESS: Final = ROOT / "benchmarks" / "peers" / "agents_words.py"
@@ -131,34 +134,35 @@ def row_of(seed: int, before: dict[str, Any], after: dict[str, Any], steps: int,
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", choices=MODELS, default="smollm2")
-    parser.add_argument("--through", help=f"of {','.join((*MORE, 'trl'))}")
+    parser.add_argument("--models", default=",".join(MODELS), help=f"of {', '.join(MODELS)}")
+    parser.add_argument("--through", help=f"of {', '.join((*MORE, 'trl'))}")
     parser.add_argument("--seeds", help="the first is that of all ways but torch")
-    parser.add_argument("--folder", type=Path)
-    parser.add_argument("--quick", action="store_true", help="two steps with torch, to see whether it runs")
+    parser.add_argument("--folder", type=Path, default=ROOT / "runs", help="with a folder for each model")
+    parser.add_argument("--quick", action="store_true", help="two steps of SmolLM2 with torch, to see whether it runs")
     parser.add_argument("--json", type=Path)
     options, overrides = parser.parse_known_args()
-    usual_ways, usual_seeds = MODELS[options.model]
-    ways, seed_names = options.through or usual_ways, options.seeds or usual_seeds
-    folder: Path = options.folder or ROOT / "runs" / options.model
-    overrides = [str(ROOT / "trainer" / "configs" / f"{options.model}.toml"), *overrides]
     if options.quick:
-        ways, seed_names, folder = "torch", "0", ROOT / "runs" / f"{options.model}-quick"
+        options.models, options.through, options.seeds = "smollm2", "torch", "0"
+        options.folder /= "quick"
         overrides += ["--steps=2", "--sft.steps=2", "--evaluation.tasks=8"]
-    folder.mkdir(parents=True, exist_ok=True)
-    seeds = [int(seed) for seed in seed_names.split(",")]
     found: dict[str, list[dict[str, Any]]] = {}
-    for through in ways.split(","):
-        for seed in seeds if through == "torch" else seeds[:1]:
-            row = learn(folder.resolve(), through, seed, overrides)
-            found.setdefault(through, []).append(row)
-            (before, b_low, b_high), (after, a_low, a_high) = row["before"], row["after"]
-            print(
-                f"{through}, seed {seed}: test problems solved: {before:.1%} ({b_low:.0%} to {b_high:.0%}) before, "
-                f"{after:.1%} ({a_low:.0%} to {a_high:.0%}) after {row['steps']} steps and {row['minutes']:.0f} "
-                f"minutes: {row['gain']:+.1%}",
-                flush=True,
-            )
+    for model in options.models.split(","):
+        name, ways, seed_names = MODELS[model]
+        folder: Path = (options.folder / model).resolve()
+        folder.mkdir(parents=True, exist_ok=True)
+        seeds = [int(seed) for seed in (options.seeds or seed_names).split(",")]
+        config = str(ROOT / "trainer" / "configs" / f"{model}.toml")
+        for through in (options.through or ways).split(","):
+            for seed in seeds if through == "torch" else seeds[:1]:
+                row = learn(folder, through, seed, [config, *overrides])
+                found.setdefault(f"{name} {through}", []).append(row)
+                (before, b_low, b_high), (after, a_low, a_high) = row["before"], row["after"]
+                print(
+                    f"{name}, {through}, seed {seed}: test problems solved: {before:.1%} ({b_low:.0%} to {b_high:.0%}) "
+                    f"before, {after:.1%} ({a_low:.0%} to {a_high:.0%}) after {row['steps']} steps and "
+                    f"{row['minutes']:.0f} minutes: {row['gain']:+.1%}",
+                    flush=True,
+                )
     if options.json:
         options.json.write_text(json.dumps(found), encoding="utf-8")
 

@@ -3,7 +3,8 @@
 The policy writes `solution.py` in its sandbox, tries it, and submits it. The tests run in a second sandbox that gets
 only that file, and the expected values never enter it. The judge is optional: set EXAMPLE_JUDGE_MODEL,
 LUDUS_JUDGE_API_KEY and, for another endpoint than OpenAI's, EXAMPLE_JUDGE_URL. No verdict means no reward.
-A task is a chain of three list operations; no chain is in two splits.
+A task is a chain of three list operations, and the operations of a test, in any order, are those of no training task:
+several orders of the same ones often give the same function.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Generator
 from functools import partial
-from itertools import permutations
+from itertools import combinations, permutations
 from random import Random
 from typing import Final
 
@@ -50,8 +51,12 @@ OPERATIONS: Final = {
 }
 """What a task says, and the Python expression that does it."""
 
-CHAINS: Final = Random(0).sample(list(permutations(OPERATIONS, 3)), 336)
-SPLITS: Final = {"train": CHAINS[:256], "validation": CHAINS[256:296], "test": CHAINS[296:]}
+SETS: Final = Random(0).sample(list(combinations(OPERATIONS, 3)), 56)
+SPLITS: Final = {
+    split: Random(split).sample(chains, len(chains))
+    for split, sets in {"train": SETS[:42], "validation": SETS[42:49], "test": SETS[49:]}.items()
+    if (chains := [chain for operations in sets for chain in permutations(operations)])
+}
 FILE: Final = "solution.py"
 
 
@@ -86,7 +91,7 @@ def make_rubric(model: str | None) -> Rubric:
 class Coding(Environment[Problem]):
     """Write a Python function that transforms a list of numbers."""
 
-    version = "1.0.0"
+    version = "1.1.0"
     splits = {split: Split.lazy(partial(make_problem, split), len(chains)) for split, chains in SPLITS.items()}
     reward_range = (0.0, 1.0)
     limits = EpisodeLimits(max_steps=20)

@@ -201,6 +201,7 @@ NODE_PEERS = {
     "reference": "the compiler that checks spec/reference, with the Node that runs it",
     "mcp-servers-node": "stock MCP servers from npm with their Node, for the format mcp",
     "axe": "axe-core, which checks the accessibility of pages",
+    "ai-sdk": "Vercel's AI SDK with its Node, for agents behind the gateway",
     "qwen-code": "the coding agent Qwen Code with its Node, for the agents in sandboxes",
 }
 """Packages of npm in one folder, most with a Node of their own."""

@@ -53,19 +53,19 @@ def after_a_step(then: str) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("command", "cause", "stopped"),
+    ("command", "cause", "stopped", "idle_seconds"),
     [
-        ("kill -9 $PPID", "call", "turn_limit"),
-        ("kill $PPID", "call", "turn_limit"),
-        ("sleep 600", "idle", "time_limit"),
-        ("kill -STOP $PPID", "idle", "time_limit"),
+        ("kill -9 $PPID", "call", "turn_limit", None),
+        ("kill $PPID", "call", "turn_limit", None),
+        ("sleep 600", "idle", "time_limit", 2.0),
+        ("kill -STOP $PPID", "idle", "time_limit", 2.0),
     ],
 )
 async def test_what_a_policy_does_to_its_program_is_its_own_end(
-    command: str, cause: str, stopped: str, play: Play, engine: RecordingEngine
+    command: str, cause: str, stopped: str, idle_seconds: float | None, play: Play, engine: RecordingEngine
 ) -> None:
     engine.script = after_a_step(call("shell", command=command))
-    played = await play(CODING, idle_seconds=2.0)
+    played = await play(CODING, idle_seconds=idle_seconds)
     trajectory = played.trajectory()
     assert (trajectory.failure, trajectory.stopped, played.ended_by) == (None, stopped, cause)
     assert trajectory.value == 0.25
@@ -102,6 +102,17 @@ async def test_a_reply_that_is_cut_is_the_policys_end(kind: str, play: Play, eng
     played = await play(program, kind=kind, limits={"max_tokens": 16})
     assert (played.trajectory().failure, played.trajectory().stopped, played.ended_by) == (None, "turn_limit", "cut")
     assert played.session.cut
+
+
+@pytest.mark.parametrize(("reply", "cause"), [("", "empty"), ('<tool_call>\n{"name": \n</tool_call>', "malformed")])
+async def test_a_reply_that_no_program_can_use_is_the_policys_end(
+    reply: str, cause: str, play: Play, engine: RecordingEngine
+) -> None:
+    engine.script = after_a_step(reply)
+    program = AGENT + "\nsys.exit('Model returned an empty response')\n"
+    played = await play(program)
+    assert (played.trajectory().failure, played.trajectory().stopped, played.ended_by) == (None, "turn_limit", cause)
+    assert played.trajectory().value == 0.25
 
 
 async def test_a_conversation_that_grew_too_large_is_the_policys_end(play: Play, engine: RecordingEngine) -> None:

@@ -296,7 +296,7 @@ async def test_items_that_other_servers_ignore_are_left_out_and_named(
 
 async def test_calls_in_the_form_before_tools_are_read(open_episode: Open, engine: RecordingEngine) -> None:
     caller = await open_episode()
-    messages = [
+    messages: list[dict[str, Any]] = [
         {"role": "user", "content": "Add."},
         {"role": "assistant", "content": None, "function_call": {"name": "add", "arguments": '{"a": 1}'}},
         {"role": "function", "name": "add", "content": "the sum"},
@@ -408,7 +408,7 @@ async def test_each_new_sample_has_its_cause(open_episode: Open, engine: Recordi
     assert causes == ["first", None, "branch", "tools", "rewritten", "conversation"]
 
 
-async def test_side_calls_are_told_from_the_play(open_episode: Open, engine: RecordingEngine) -> None:
+async def test_side_calls_are_distinguished_from_the_play(open_episode: Open, engine: RecordingEngine) -> None:
     texts = iter(["A title", "Fine.", "The summary of all.", "Good.", "Done."])
     engine.script = lambda prompt, rng: next(texts)
     caller = await open_episode()
@@ -441,10 +441,10 @@ async def test_programs_find_the_addresses_that_they_ask_for(open_episode: Open)
     assert (await caller.get("models", headers)).value["data"][0]["type"] == "model"
     assert (await caller.get("models/claude", headers)).value["display_name"] == "claude"
     assert (await caller.get("/v1beta/models")).value["models"][0]["name"] == "models/policy"
+    answer = twice = await caller.post("v1/messages", {})
     for path in CALLS:
         answer = await caller.post(f"/{path}", {})
         assert (answer.status, "lacks /v1" in json.dumps(answer.value)) == (404, True)
-    twice = await caller.post("v1/messages", {})
     assert (twice.status, "version twice" in json.dumps(twice.value)) == (404, True)
     assert caller.session.key not in json.dumps([answer.value, twice.value])
 
@@ -482,7 +482,7 @@ async def test_a_stream_begins_before_its_reply_and_shows_signs_of_life(
 
 
 @pytest.mark.parametrize("path", ["chat/completions", "responses", "messages"])
-async def test_a_stream_that_has_begun_tells_of_a_broken_engine(
+async def test_a_stream_that_has_begun_reports_a_broken_engine(
     path: str, open_episode: Open, engine: RecordingEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ludus.gateway.server.FIRST_SECONDS", 0.01)

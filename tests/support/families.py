@@ -8,7 +8,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForImageTextToText,
+    AutoTokenizer,
+    PreTrainedModel,
+)
 
 from ludus.trainer.core.samples import TrainBatch
 from ludus.trainer.core.tiny import make_tiny_model
@@ -57,11 +63,13 @@ BUFFERED: dict[str, dict[str, Any]] = {
     "dots1": EXPERTS,
     "exaone_moe": EXPERTS,
     "gemma4_text": {
+        "num_hidden_layers": 4,
+        "layer_types": ["sliding_attention", "full_attention"] * 2,
         "vocab_size_per_layer_input": 320,
         "hidden_size_per_layer_input": 16,
         "global_head_dim": 16,
-        "num_kv_shared_layers": 0,
-        "final_logit_softcapping": None,
+        "num_kv_shared_layers": 2,
+        "final_logit_softcapping": 3.0,
     },
     "glm4_moe": EXPERTS,
     "glm4_moe_lite": EXPERTS | LATENT,
@@ -82,6 +90,17 @@ PLAIN: dict[str, dict[str, Any]] = {
     "exaone4": {},
     "gemma": {},
     "gemma3_text": {},
+    "gemma3n_text": {
+        "num_hidden_layers": 4,
+        "layer_types": ["sliding_attention", "full_attention"] * 2,
+        "vocab_size_per_layer_input": 320,
+        "hidden_size_per_layer_input": 16,
+        "num_kv_shared_layers": 2,
+        "laurel_rank": 8,
+        "pad_token_id": 319,  # the gradient of its state, which is 0, is not a number
+        "activation_sparsity_pattern": [0.5, 0.0, 0.5, 0.0],
+        "final_logit_softcapping": 3.0,
+    },
     "glm4": {},
     "gpt2": {"tie_word_embeddings": True},
     "granite": {"logits_scaling": 8.0},
@@ -219,8 +238,30 @@ LONELY: dict[str, dict[str, Any]] = {
 FAMILIES: dict[str, dict[str, Any]] = BUFFERED | PLAIN | HYBRID | LONELY
 
 
+WITH_IMAGES: dict[str, str] = {
+    "gemma3": "gemma3_text",
+    "gemma4": "gemma4_text",
+    "qwen3_5": "qwen3_5_text",
+    "qwen3_5_moe": "qwen3_5_moe_text",
+}
+"""Families that read images too, by that of their text."""
+VISION: dict[str, Any] = {
+    "hidden_size": 32,
+    "intermediate_size": 32,
+    "num_hidden_layers": 1,
+    "depth": 1,
+    "num_attention_heads": 2,
+    "num_heads": 2,
+    "out_hidden_size": 64,
+    "image_size": 28,
+    "patch_size": 14,
+}
+
+
 def make_family(family: str, folder: Path) -> Path:
     """Write a random model of a family with a tokenizer to `folder`, and return it. None of its tensors is constant."""
+    if family in WITH_IMAGES:
+        return _make_with_images(family, folder)
     default = AutoConfig.for_model(family)
     window = {"sliding_window": 16} if hasattr(default, "sliding_window") else {}  # shorter than samples
     config = type(default)(**{**SIZES, **window, **FAMILIES[family]})
@@ -230,6 +271,18 @@ def make_family(family: str, folder: Path) -> Path:
         for tensor in model.state_dict().values():
             if tensor.is_floating_point() and tensor.ndim < 2:  # norms, biases and buffers, which begin as constants
                 tensor += 0.2 * torch.randn_like(tensor)
+    return _save(model, folder, family)
+
+
+def _make_with_images(family: str, folder: Path) -> Path:
+    text = {**SIZES, **FAMILIES[WITH_IMAGES[family]], "model_type": WITH_IMAGES[family]}
+    options: dict[str, Any] = {"audio_config": None} if family == "gemma4" else {}
+    config = type(AutoConfig.for_model(family))(text_config=text, vision_config=VISION, **options)
+    torch.manual_seed(0)
+    return _save(AutoModelForImageTextToText.from_config(config, dtype=torch.float32), folder, family)
+
+
+def _save(model: PreTrainedModel, folder: Path, family: str) -> Path:
     tokenizer = AutoTokenizer.from_pretrained(make_tiny_model(folder / "words", vocabulary=320))
     model.save_pretrained(folder / family)
     tokenizer.save_pretrained(folder / family)

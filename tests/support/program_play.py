@@ -9,7 +9,7 @@ import re
 import resource
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -85,7 +85,7 @@ async def play(
     """Play an episode: `limits` are those of the gateway."""
     harness = make_harness(harness_text)
     engine = RecordingEngine(renderer.tokenizer, script, context=CONTEXT)
-    bounds = GatewayLimits(max_calls=20, context=CONTEXT, **limits)
+    bounds = replace(GatewayLimits(max_calls=20, context=CONTEXT), **limits)
     try:
         async with connect(server) as client, Gateway(engine, renderer, limits=bounds) as gateway:
             episode = await client.environment(environment).start(split="train", index=index, seed=index)

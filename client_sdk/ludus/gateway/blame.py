@@ -9,8 +9,9 @@ its own, which keeps what it has earned; what broke by itself stays unscored. In
     the sandbox was lost                           the platform
     another destination was asked for              the policy, if it has used tools of the program's own, which may have
                                                    asked; otherwise the program did, and its episode is worth nothing
-    the last answer was a cut reply, or a          the policy
-    refusal of the context or its content
+    the last answer was a cut or empty reply, a    the policy
+    call that cannot be read, or a refusal of the
+    context or its content
     the last answer was a call, and then nothing   the policy, if the program hung or ended without a word
     a signal ended the program, and the policy     the policy, unless the machine ran out of memory meanwhile
     has used tools of the program's own
@@ -64,7 +65,11 @@ def blame(error: HarnessFailed, session: EpisodeSession, tools: frozenset[str], 
     if isinstance(last, ModelCall):
         if last.turn.cut:
             return Blame("policy", "cut")
+        if last.turn.error is not None:
+            return Blame("policy", "malformed")
         is_open = any(isinstance(item, CallItem) for item in last.turn.items)
+        if not is_open and not last.turn.message.strip():
+            return Blame("policy", "empty")
         if is_open and error.how == "idle":
             return Blame("policy", "idle", "time_limit")
         if is_open and not error.printed and not out_of_memory:

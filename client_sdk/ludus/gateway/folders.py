@@ -20,7 +20,7 @@ from typing import Final
 
 FIRST_PAUSE: Final = 0.002
 LONGEST_PAUSE: Final = 1.0
-"""The pauses in seconds between two looks for processes that were told to end."""
+"""The pauses in seconds between two looks for processes that have got the signal."""
 
 
 class EpisodeFolders:

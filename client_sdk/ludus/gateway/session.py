@@ -12,7 +12,7 @@ How this works:
   encoded again and the call begins a new sample. Turns that the policy sampled keep their own words where the harness
   left them unchanged.
 * Ids of calls are the gateway's own, unique in the episode. A harness may replace them: calls are found by position. If
-  it keeps them, it may write the text beside a call, and its arguments, in other words: the sampled ones stay.
+  it keeps them, it may write the text next to a call, and its arguments, in other words: the sampled ones stay.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ ReplyKey = tuple[str, int]
 """A wire and the hash of a request's body."""
 NewSample = Literal["first", "conversation", "tools", "rewritten", "branch", "template"]
 """Why a call begins a sample: it is the first one; a conversation of its own; one with other tools; one that the
-harness wrote again; a second continuation of the same turn; one whose earlier turns the chat template writes anew."""
+harness wrote again; a second continuation of the same turn; one whose earlier turns the chat template writes again."""
 
 REPLIES: Final = 16
 """How many replies are kept for clients that ask again."""
@@ -429,7 +429,7 @@ class EpisodeSession:
     def _keys(self, entries: Sequence[Entry]) -> tuple[list[Key], bool]:
         """Return the keys of a conversation, and whether the harness wrote a turn of the policy in other words.
 
-        Some drop the text beside a call, or repair its arguments. The gateway's ids of the calls tell which turn it
+        Some drop the text next to a call, or repair its arguments. The gateway's ids of the calls tell which turn it
         was, and the words that were sampled stay in the conversation.
         """
         keys, rewritten = keys_of(entries), False

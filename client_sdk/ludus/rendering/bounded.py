@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import select
 import socket
 import subprocess
 import sys
@@ -25,6 +26,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
+from pathlib import Path
 from typing import Any, Final, ParamSpec, TypeVar
 
 from ludus.rendering.errors import RenderingError, TemplateExceeded
@@ -43,6 +45,9 @@ SOURCE_CHARACTERS: Final = 256 * 1024
 MOST_EXCEEDED: Final = 2
 """After how many renderings that exceeded a bound a template is not rendered again: one may be a busy machine's."""
 
+PATIENCE: Final = 20
+"""How many times its processor time a rendering may take until its process has got that time."""
+
 _OWN_OPTIONS: Final = frozenset({"chat_template", "tokenize"})
 _ANSWER_BYTES_OF_CHARACTER: Final = 12
 """The most bytes of a character in JSON: two escapes."""
@@ -53,7 +58,7 @@ class TemplateBounds:
     """What one rendering may use.
 
     Attributes:
-        seconds: its time.
+        seconds: its processor time.
         memory: the bytes of memory of the process.
         characters: the characters of its text.
     """
@@ -202,12 +207,30 @@ class TemplateProcess:
         Raises:
             OSError, ValueError: the process has ended, or does not answer as it should.
         """
-        deadline = time.monotonic() + self._bounds.seconds
-        connection.settimeout(self._bounds.seconds)
+        seconds = self._bounds.seconds
+        connection.settimeout(seconds)
+        before = self._used_seconds()
         write_message(connection, asked)
+        # On a busy machine the process, which is polite, may wait for a processor for longer than it works.
+        for _ in range(PATIENCE):
+            if select.select([connection], [], [], seconds)[0]:
+                break
+            if before is None or (used := self._used_seconds()) is None or used - before >= seconds:
+                raise TimeoutError
         most = _ANSWER_BYTES_OF_CHARACTER * self._bounds.characters + 1024
-        answer = json.loads(read_message(connection, most, deadline) or b"{}")
+        answer = json.loads(read_message(connection, most, time.monotonic() + seconds) or b"{}")
         return answer if isinstance(answer, dict) else {}
+
+    def _used_seconds(self) -> float | None:
+        """Return the processor time of the process; None where the system does not tell, or it has ended."""
+        process = self._process
+        if process is None:
+            return None
+        try:
+            fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            return None
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def _end_process(self) -> None:
         with self._lock:

@@ -24,6 +24,7 @@ from __future__ import annotations
 import functools
 import json
 import re
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -32,7 +33,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, ParamSpec, Ty
 from ludus.forms.text import NO_SCHEMAS, AnyCall, Schemas, schemas_of
 from ludus.forms.tool_calls import THOUGHT_CLOSE, THOUGHT_MARKS, THOUGHT_OPEN, TextFormatName, split_thought
 from ludus.protocol.actions import Call
-from ludus.protocol.content import Message, text_of
+from ludus.protocol.content import Content, ImageBlock, Message, text_of
 from ludus.protocol.episodes import ToolSpec
 from ludus.protocol.items import CallItem, Item, MalformedCall, OutputItem, text_message
 from ludus.rendering.encoding import text_encoder
@@ -59,6 +60,11 @@ T = TypeVar("T")
 _BREAK: Final = "\ufdd0"
 """A noncharacter inserted into control tokens that occur in text from outside. Text is split there before encoding."""
 _CACHED: Final = 1_000
+_LONG: Final = 10_000
+_CACHED_LONG: Final = 32
+_LONGEST: Final = 1_000_000
+"""Of long texts few are kept, as arrays of numbers, and of the longest none. Agent programs begin each episode of a
+group with the same 70,000 characters."""
 
 
 class Called(NamedTuple):
@@ -175,6 +181,7 @@ class Renderer:
         """Tools with their definitions, by their identity: each episode has tools of its own, which are equal."""
         self._ids_of = text_encoder(tokenizer)
         self._encoded = functools.lru_cache(_CACHED)(self._encode)
+        self._encoded_long = functools.lru_cache(_CACHED_LONG)(lambda text: array("I", self._encode(text)))
         others = [token for token in (self._format.ends if self._format else ()) if token in tokens]
         # What ends a message before another one may stand within a turn, such as <|end|> after a thought of gpt-oss.
         ends = [end, *style.ends, *others, *([following] if closing is None else []), tokenizer.eos_token]
@@ -182,6 +189,8 @@ class Renderer:
             dict.fromkeys(self.tokenizer.convert_tokens_to_ids(token) for token in ends if token)
         )
         """Token ids that end an assistant's turn; the first is the template's own."""
+        self.saw_image = False
+        """Whether a prompt had an image, which becomes text: the model sees `[image: image/png]` in its place."""
         self._plain = self._writes_plainly()
         self._systems: SystemMessages = systems_of(self._template)
 
@@ -305,12 +314,16 @@ class Renderer:
             for item in group:
                 if isinstance(item, OutputItem):
                     call = names.get(item.call_id, Called("", item.call_id))
-                    fields = {"role": "tool", "content": text_of(item.content), "tool_call_id": call.call_id}
+                    fields = {"role": "tool", "content": self._text_of(item.content), "tool_call_id": call.call_id}
                     fields["name"] = call.tool
                     messages.append({key: self._escaped(value) for key, value in fields.items()})
                 elif isinstance(item, Message):
-                    messages.append({"role": item.role, "content": self._escaped(text_of(item.content))})
+                    messages.append({"role": item.role, "content": self._escaped(self._text_of(item.content))})
         return fold_systems(messages, self._systems, start=start)
+
+    def _text_of(self, content: Sequence[Content]) -> str:
+        self.saw_image = self.saw_image or any(isinstance(block, ImageBlock) for block in content)
+        return text_of(content)
 
     def _turn_message(self, turn: ParsedTurn) -> ChatMessage:
         """Return a turn as a message for the template."""
@@ -363,7 +376,9 @@ class Renderer:
     def encode(self, text: str) -> list[int]:
         """Return the ids of a text from `text`, or of a part of it that begins with a special token."""
         # Cached, because the episodes of a group share a prompt and many observations are equal.
-        return list(self._encoded(text) if len(text) < 10_000 else self._encode(text))
+        if len(text) < _LONG:
+            return list(self._encoded(text))
+        return self._encoded_long(text).tolist() if len(text) < _LONGEST else list(self._encode(text))
 
     def extend(self, earlier: str, turn: ChatMessage, text: str, ids: Sequence[int]) -> list[int] | None:
         """Return the ids of a prompt that continues after the policy's last turn.

@@ -98,7 +98,7 @@ def main(descriptor: int) -> None:
     write_message(connection, {"ready": True})
     while (message := read_message(connection, 2**31)) is not None:
         request = json.loads(message)
-        signal.alarm(seconds)  # the other side ends it before, unless it is gone
+        signal.alarm(30 * seconds)  # the other side ends it before, unless it is gone
         try:
             texts, _ = render_jinja_template(
                 conversations=[request["messages"]], tools=request["tools"], chat_template=settings["source"],

@@ -229,8 +229,9 @@ def test_attention_that_is_more_than_causal_is_refused() -> None:
     q, module = torch.zeros(1, 1, 3, 8), torch.nn.Module()
     for name in ("softcap", "s_aux", "position_bias"):
         for function in (attend, attend_alone):
+            option: dict[str, Any] = {name: 30.0}
             with pytest.raises(ModelError, match=f"Module has {name}"):
-                function(module, q, q, q, None, **{name: 30.0})
+                function(module, q, q, q, None, **option)
     with pytest.raises(ModelError, match="Module has a mask of its own"):
         attend(module, q, q, q, torch.zeros(3, 3), layout=Layout((3,)))
     windowed: Any = make("mistral").get_decoder().layers[0].self_attn

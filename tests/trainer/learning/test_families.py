@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -95,7 +96,7 @@ def test_servers_get_every_tensor_of_the_checkpoint_with_its_values(family: str,
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("family", BUFFERED)
+@pytest.mark.parametrize("family", [*BUFFERED, "nemotron_h", "qwen3_next"])
 async def test_the_engine_in_this_process_gets_every_tensor(family: str, dtype: Any, tmp_path: Path) -> None:
     config = configure(make_family(family, tmp_path), model={"dtype": dtype})
     learner, model, ids = make_learner(config), load_model(config.model), BATCH.samples[0].sample.ids
@@ -190,3 +191,28 @@ def test_an_export_that_is_another_model_is_an_error_and_replaces_nothing(
     monkeypatch.undo()
     learner.export(tokenizer, out)
     assert not (tmp_path / "out.new").exists()
+
+
+@pytest.mark.suite("training", first=2)
+@pytest.mark.parametrize("family", ["gemma3", "qwen3_5", "gemma4", "qwen3_5_moe"])
+async def test_a_model_that_reads_images_is_trained_on_text(family: str, tmp_path: Path) -> None:
+    folder, out = make_family(family, tmp_path), tmp_path / "out"
+    learner, plain = make_learner(configure(folder, optimizer={"tokens": 256})), plain_model(folder)
+    require_checkpoint_names(learner.model, folder)
+    check_rows(learner, plain, BATCH)
+    engine = TorchEngine(load_model(configure(folder).model), TorchEngineConfig(cache_tokens=1024), context=256)
+    try:
+        await play(engine, plain, 0)
+    finally:
+        await engine.aclose()
+    learner.export(load_tokenizer(learner.config.model), out)
+    before, after = (set(load_file(path / "model.safetensors")) for path in (folder, out))
+    text = {name for name in before if "visual" not in name and "vision" not in name}
+    assert len(after) == len(text if family.startswith("qwen") else before)
+
+
+def test_the_page_names_every_family_that_was_tried() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "training.md").read_text(encoding="utf-8")
+    rows = page.partition("### Which models")[2].partition("\n### ")[0].split("\n| ")[2:]
+    named = [re.findall(r"`(\w+)`", row.partition(" | ")[2].partition(" |\n")[0]) for row in rows]
+    assert named == [sorted(BUFFERED | PLAIN), sorted(HYBRID), sorted(LONELY)]

@@ -12,12 +12,19 @@ import torch
 from families import check_rows, make_family, plain_model
 from learners import configure, make_batch, make_learner
 from torch import Tensor
-from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers import (
+    AutoModelForCausalLM,
+    Gemma3TextConfig,
+    LlamaConfig,
+    Phi3Config,
+    PreTrainedConfig,
+    PreTrainedModel,
+)
 
 from ludus.trainer.core.errors import ModelError
 from ludus.trainer.learning.logprobs import Head
 from ludus.trainer.learning.model import load_model
-from ludus.trainer.learning.rows import traits_of
+from ludus.trainer.learning.rows import require_length, traits_of
 
 BATCH = make_batch(0)
 KERNELS = {
@@ -41,7 +48,7 @@ def by_sample(function: Callable[..., Any], boundaries: bool) -> Callable[..., A
             assert numbers is not None
             assert (numbers.dtype, numbers.shape) == (torch.int32, (1, length))
             yield from (
-                slice(int(w[0]), int(w[-1]) + 1) for n in numbers.unique() for w in [(numbers[0] == n).nonzero()]
+                slice(int(w[0]), int(w[-1]) + 1) for n in torch.unique(numbers) for w in [(numbers[0] == n).nonzero()]
             )
 
     def call(first: Tensor, *rest: Any, **options: Any) -> Any:
@@ -134,7 +141,8 @@ def test_what_a_model_does_to_its_logits_is_found(
     model.config.final_logit_softcapping = 2.5
     model.get_output_embeddings().register_forward_hook(lambda _, args, logits: change(logits))
     found = traits_of(model).head
-    assert (found.scale, found.cap) == (pytest.approx(head.scale, rel=1e-5), head.cap)
+    assert found.scale == pytest.approx(head.scale, rel=1e-5)
+    assert found.cap == head.cap
 
 
 def test_logits_that_cannot_be_computed_from_states_and_head_are_refused(tmp_path: Path) -> None:
@@ -142,6 +150,32 @@ def test_logits_that_cannot_be_computed_from_states_and_head_are_refused(tmp_pat
     model.get_output_embeddings().register_forward_hook(lambda _, args, logits: logits + logits.roll(1, -1))
     with pytest.raises(ModelError, match="a qwen3 model's logits are not those of its states and its head"):
         traits_of(model)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        LlamaConfig(
+            max_position_embeddings=64, rope_parameters={"rope_type": "dynamic", "factor": 2.0, "rope_theta": 1e4}
+        ),
+        Phi3Config(
+            original_max_position_embeddings=64,
+            rope_parameters={
+                "rope_type": "longrope",
+                "rope_theta": 1e4,
+                "short_factor": [1.0] * 48,
+                "long_factor": [2.0] * 48,
+            },
+        ),
+    ],
+    ids=["dynamic", "longrope"],
+)
+def test_rotary_positions_that_depend_on_other_samples_limit_the_context(config: PreTrainedConfig) -> None:
+    require_length(config, 64)
+    with pytest.raises(ModelError, match=r"rotary positions of this \w+ model .* set rollouts.context to 64 or less"):
+        require_length(config, 65)
+    require_length(LlamaConfig(max_position_embeddings=64), 65)
+    require_length(Gemma3TextConfig(), 1 << 20)
 
 
 def test_a_model_that_cannot_compute_a_row_is_refused_in_one_sentence(

@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 from toys import Even, Serve, groups_of, metrics_of, run, run_config
 
 from ludus.protocol import Reward
+from ludus.protocol.content import ImageBlock
 from ludus.rendering import Renderer
 from ludus.trainer.core.checkpoints import Checkpoints
 from ludus.trainer.core.errors import CanaryError, ConfigError, LearningError, ModelError, RolloutError
@@ -27,6 +28,39 @@ class Same(Even):
     def grade(self, answer: str) -> Reward:
         """Always the same."""
         return Reward.of(0.5)
+
+
+class Picture(Even):
+    """The prompt is a picture, which the policy cannot see."""
+
+    def prompt(self) -> Any:
+        """The word, and an image."""
+        return [self.task.text, ImageBlock.of(b"no picture")]
+
+
+async def test_a_run_says_once_that_the_policy_sees_words_for_an_image(
+    serve: Serve, tiny: Path, tmp_path: Path
+) -> None:
+    for environment, times in ((Picture, 1), (Even, 0)):
+        server, out = await serve(environment), tmp_path / environment.__name__
+        await run(run_config(out, tiny, server.url, environments=[{"url": server.url}], steps=2))
+        text = (out / "metrics.jsonl").read_text()
+        assert text.count("an environment sent an image") == times
+        records = (out / "rollouts.jsonl").read_text().splitlines()
+        assert records
+        assert all(("[image: image/png]" in record) == bool(times) for record in records)
+
+
+async def test_a_hybrid_model_learns_with_its_engine_and_the_log_says_how_it_is_computed(
+    serve: Serve, tmp_path: Path
+) -> None:
+    server, folder, out = await serve(Even), make_family("qwen3_next", tmp_path), tmp_path / "run"
+    await run(run_config(out, folder, server.url, loss={"kl": "k3"}))
+    lines = metrics_of(out)
+    assert [line["step"] for line in lines] == [1, 2, 3, 4]
+    assert all(line["canary/difference"] < 1e-4 for line in lines)
+    assert all(line["loss/mismatch_k3"] < 1e-6 for line in lines)
+    assert (out / "metrics.jsonl").read_text().count("each sample is computed in a row of its own") == 1
 
 
 async def test_a_run_learns_evaluates_saves_and_exports(serve: Serve, tiny: Path, tmp_path: Path) -> None:

@@ -59,6 +59,7 @@ async def train(config: TrainConfig, parallel: Parallel, remarks: Sequence[str] 
             run.log.note(remark)
         try:
             await run.warm_up.run(run)
+            run.note_images()
             if run.warm_up.steps:
                 await run.workers.command(Worker.keep_reference)
             await run.sync()  # before any rollout, so that rollouts always use the learner's weights
@@ -121,6 +122,8 @@ class Run:
     """The progress at the last checkpoint."""
     sampled: int = 0
     """The number of tokens that the collector had sampled by the last step."""
+    blind: bool = False
+    """Whether the log says that the policy does not see images."""
 
     @property
     def batches(self) -> tuple[int, int]:
@@ -164,6 +167,7 @@ class Run:
         async with self.stop.interruptible():
             groups, metrics = await self.collector.batch()
         waited = time.perf_counter() - clock
+        self.note_images()
         metrics |= await self.learn(groups)
         metrics |= await self.sync()
         await self.snapshot()
@@ -178,6 +182,15 @@ class Run:
             self.log.note(remark)
         if self.step == 1 and (samples := harness_remark(metrics)) is not None:
             self.log.note(samples)
+
+    def note_images(self) -> None:
+        """Say once, with the first episode that has one, that the policy does not see images."""
+        if self.renderer.saw_image and not self.blind:
+            self.blind = True
+            self.log.note(
+                "an environment sent an image. The trainer's policies read text only: they see the words "
+                "`[image: image/png]` in its place, so a task that needs the image cannot be learned"
+            )
 
     async def own_groups(self, count: int) -> list[RolloutGroup]:
         """Run `count` groups of episodes with the current policy and return them."""
@@ -262,6 +275,7 @@ class Run:
                 if self.step == 0 and self.config.evaluation.persistent:
                     metrics |= (await evaluate(*parts, persistent=True, frozen=self.frozen)).metrics
             self.evaluated = self.step
+            self.note_images()
             self.log.rollouts(self.step, groups, held_out=True)
             self.log.metrics(self.step, {**metrics, "time/evaluation": time.perf_counter() - clock})
             self.progress.evaluation(metrics)

@@ -30,6 +30,7 @@ from ludus.trainer.learning.learner import Learner
 from ludus.trainer.learning.losses import linear_objective, policy_objective
 from ludus.trainer.learning.model import load_model, load_tokenizer, model_folder
 from ludus.trainer.learning.parallel import Parallel
+from ludus.trainer.learning.rows import require_length
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -44,6 +45,7 @@ class Worker:
         self.config, self.parallel = config, parallel
         self.tokenizer: PreTrainedTokenizerBase = load_tokenizer(config.model)
         model = load_model(config.model, parallel.device)
+        require_length(model.config, config.rollouts.context)
         if config.engine.kind == "vllm" and config.model.lora is None:
             require_checkpoint_names(model, model_folder(config.model.path))
         self.learner = Learner(config, model, parallel)

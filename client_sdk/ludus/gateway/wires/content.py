@@ -51,13 +51,14 @@ def part_text(part: Mapping[str, Any], param: str, context: RequestContext) -> s
         return text(part["text"], f"{param}.text")
     if kind == "refusal":
         return text(part.get("refusal"), f"{param}.refusal")
-    source = part.get("source")
-    if kind == "document" and isinstance(source, Mapping) and source.get("type") == "text":
+    source: object = part.get("source")
+    if kind == "document" and isinstance(source, dict) and source.get("type") == "text":
         return text(source.get("data"), f"{param}.source.data")
-    if kind in ("document", "search_result") and isinstance(inner := part.get("content", source), Mapping | list):
-        blocks = inner.get("content") if isinstance(inner, Mapping) else inner
-        if isinstance(blocks, str | list):
-            return joined(blocks, f"{param}.content", "\n", context)
+    blocks: object = part.get("content")
+    if kind == "document" and isinstance(source, dict):
+        blocks = source.get("content")
+    if kind in ("document", "search_result") and blocks is not None:
+        return joined(blocks, f"{param}.content", "\n", context)
     return not_shown(kind, context)
 
 

@@ -61,7 +61,7 @@ class Refusal(Exception):
 
 @dataclass(slots=True)
 class RequestContext:
-    """What a wire needs beside the body to read a request, and what it notes of it."""
+    """What a wire needs besides the body to read a request, and what it notes of it."""
 
     temperature: float
     """The session's temperature."""

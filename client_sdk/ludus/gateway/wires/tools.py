@@ -6,8 +6,8 @@ The policy knows functions only. Other kinds of tools become functions where the
     custom           a tool whose input is a text: a function with the one argument `input`
     typed tools      those whose schema the provider publishes, such as Anthropic's `bash_20250124`
 
-What the provider would run (a web search, say) is left out, as is every kind that is not known here: the policy is not
-told of such a tool, and the header `x-ludus-overridden` names it.
+What the provider would run (a web search, say) is left out, as is every kind that is not known here: the policy does
+not see such a tool, and the header `x-ludus-overridden` names it.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class ToolList:
         self.left_out: Final[list[str]] = []
 
     def add(self, spec: ToolSpec, form: ToolForm | None = None) -> None:
-        """Add a tool. One whose name another has already is left out, because its calls could not be told apart."""
+        """Add a tool. One whose name another has already is left out, because its calls could not be distinguished."""
         if any(spec.name == other.name for other in self.specs):
             self.left_out.append(spec.name)
             return

@@ -63,12 +63,16 @@ class States:
             raise EngineError(f"the torch engine lost tokens of a sequence: it kept {count} of {first}")
         if self.continues == "none":
             kept = ids if kept is None else torch.cat([kept, ids])
-            logits: Tensor = _call(model, kept, 0, use_cache=False).logits[0, -1]
+            result = _call(model, kept, 0, use_cache=False)
         else:
-            for part in ids.split(1) if self.continues == "one" and kept is not None else (ids,):
-                name = "cache_params" if "cache_params" in _parameters(model) else "past_key_values"
-                result = _call(model, part, count, use_cache=True, **{name: kept})
-                count, kept, logits = count + len(part), result[name], result.logits[0, -1]
+            name = "cache_params" if "cache_params" in _parameters(model) else "past_key_values"
+            *parts, last = torch.split(ids, 1) if self.continues == "one" and kept is not None else (ids,)
+            for part in parts:
+                kept = _call(model, part, count, use_cache=True, **{name: kept})[name]
+                count += len(part)
+            result = _call(model, last, count, use_cache=True, **{name: kept})
+            kept = result[name]
+        logits: Tensor = result.logits[0, -1]
         self._states[row] = (first + len(ids), kept)
         return logits
 

@@ -182,7 +182,8 @@ def require_plain(
 
 def _has_window(module: torch.nn.Module) -> bool:
     """Return whether the configuration gives an attention a sliding window."""
-    config, number = getattr(module, "config", None), getattr(module, "layer_idx", None)
+    config: Any = getattr(module, "config", None)
+    number: Any = getattr(module, "layer_idx", None)
     kinds: Sequence[str] = getattr(config, "layer_types", None) or ()
     if number is not None and number < len(kinds):
         return "sliding" in kinds[number]
@@ -200,7 +201,8 @@ def attend_alone(
     if changes := [name for name in CHANGES if options.get(name) is not None]:
         raise ModelError(f"{type(module).__name__} has {changes[0]}")
     options["dropout"] = 0.0
-    return sdpa_attention_forward(module, query, key, value, attention_mask, **options)
+    result: tuple[Tensor, None] = sdpa_attention_forward(module, query, key, value, attention_mask, **options)
+    return result
 
 
 def _sdpa(query: Tensor, key: Tensor, value: Tensor, scale: float | None, window: int | None, layout: Layout) -> Tensor:

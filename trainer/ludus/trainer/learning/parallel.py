@@ -132,7 +132,8 @@ def _device(name: str, local_rank: int) -> torch.device:
 def decoder_layers(model: PreTrainedModel) -> list[nn.Module]:
     """Return the model's transformer blocks in order: the longest list of modules in its decoder."""
     lists = [module for module in decoder_of(model).children() if isinstance(module, nn.ModuleList)]
-    return list(max(lists, key=len))
+    longest = max(lists, key=len)
+    return list(longest)
 
 
 def prepare(model: PreTrainedModel, config: ModelConfig) -> None:

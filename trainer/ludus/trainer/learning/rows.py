@@ -19,7 +19,7 @@ from typing import Any, Final, Literal
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel
 
 from ludus.trainer.core.errors import ModelError
 from ludus.trainer.learning.attention import ALONE, NAME, Layout
@@ -101,6 +101,28 @@ def traits_of(model: PreTrainedModel) -> Traits:
         finally:
             set_attention(model, before)
     return traits
+
+
+def require_length(config: PreTrainedConfig, context: int) -> None:
+    """Raise ModelError if the rotary positions of short samples would depend on longer ones.
+
+    With the types `dynamic` and `longrope` they are others as soon as a row, or one before it, is longer than the
+    model's original length.
+
+    Args:
+        config: the model's configuration.
+        context: the maximum length of a sample.
+    """
+    text: Any = config.get_text_config()
+    parameters: dict[str, Any] = getattr(text, "rope_parameters", None) or {}
+    by_layer = [value for value in parameters.values() if isinstance(value, dict)]
+    for rope in by_layer or [parameters]:
+        original = rope.get("original_max_position_embeddings") or text.max_position_embeddings
+        if rope.get("rope_type") in ("dynamic", "longrope") and context > original:
+            raise ModelError(
+                f"the rotary positions of this {config.model_type} model ({rope['rope_type']}) change for samples of "
+                f"more than {original} tokens; set rollouts.context to {original} or less"
+            )
 
 
 def decoder_of(model: PreTrainedModel) -> Any:
@@ -270,7 +292,8 @@ def _changes(states: Tensor, reference: Tensor) -> Tensor:
     """Return by how much each token's state differs, relative to its size."""
     sizes = reference.double().norm(dim=-1)
     # The state of a token for padding, whose embedding is 0, can be 0.
-    return (states.double() - reference.double()).norm(dim=-1) / sizes.clamp_min(EXACT * float(sizes.mean()))
+    changes: Tensor = (states.double() - reference.double()).norm(dim=-1) / sizes.clamp_min(EXACT * float(sizes.mean()))
+    return changes
 
 
 def _relative(states: Tensor, reference: Tensor) -> float:

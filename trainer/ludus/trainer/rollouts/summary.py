@@ -21,7 +21,7 @@ SAMPLE_CAUSES: Final[Mapping[str, str]] = {
     "tools": "it changes its tools",
     "rewritten": "it writes its history in other words",
     "branch": "it continues a turn twice",
-    "template": "the chat template writes earlier turns anew",
+    "template": "the chat template writes earlier turns again",
 }
 """Why a call begins a new sample; see `ludus.gateway.session.NewSample`."""
 
@@ -168,7 +168,7 @@ class UnscoredWatch:
             raise RolloutError(
                 f"{len(broken)} of the last {WATCHED} episodes are unscored, and {sum(self._first)} of the first "
                 f"{WATCHED} were: the policy may be learning to break its episodes ({_reasons(broken)}). Look at the "
-                "trajectories, and mend the environment or the harness: what a policy causes must be an end with a "
+                "trajectories, and fix the environment or the harness: what a policy causes must be an end with a "
                 "reward"
             )
 
