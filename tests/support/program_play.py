@@ -109,7 +109,7 @@ def shared_prefix(prompts: Sequence[Sequence[int]]) -> float:
 
 
 KILL = "kill -9 $PPID"
-SHELLS = {
+SHELLS: dict[str, tuple[str, dict[str, Any]]] = {
     "claude-code": ("Bash", {"command": KILL, "description": "Stop."}),
     "cline": ("run_commands", {"commands": [KILL]}),
     "codex": ("exec_command", {"cmd": KILL}),
