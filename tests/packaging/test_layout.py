@@ -16,7 +16,7 @@ ROOTS = ("protocol", "server", "client_sdk", "environments", "trainer")
 PACKAGES = {
     "protocol", "server", "sandbox", "client", "cli", "checks", "conformance", "evaluation", "environments",
     "validation", "testing", "trainer", "rendering", "viewing", "gateway", "common", "telemetry", "forms",
-    "integrations", "formats", "hub", "registry", "generation",
+    "integrations", "formats", "hub", "registry", "generation", "harnesses",
 }  # fmt: skip
 
 

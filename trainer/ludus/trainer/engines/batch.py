@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
@@ -44,7 +44,7 @@ from ludus.trainer.core.errors import EngineError
 from ludus.trainer.engines.attention import Cache, Group, Pass
 from ludus.trainer.engines.base import Finish, Generation, Sampling
 from ludus.trainer.engines.decoder import forward_of
-from ludus.trainer.engines.states import States, row_by_row
+from ludus.trainer.engines.states import States
 
 PASS_TOKENS: Final = 4096
 """The maximum number of prompt tokens of one pass. Longer prompts take several passes, which also decode."""
@@ -355,3 +355,27 @@ def _uniform(seeds: Sequence[int], counters: Ints) -> NDArray[np.float64]:
     keys = _mix(np.array([seed % (1 << 64) for seed in seeds], np.uint64))
     mixed = _mix(keys + (counters.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15))
     return (mixed >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def row_by_row(model: PreTrainedModel, ids: Tensor, work: Pass, keep: Tensor | None) -> Tensor:
+    """Compute a pass one row after another; see `ludus.trainer.engines.decoder.Forward`."""
+    if work.cache is None:
+        logits: Tensor = model(input_ids=ids[None], position_ids=work.positions[None], use_cache=False).logits[0]
+        return logits
+    assert isinstance(work.cache, States)
+    assert work.rows is not None
+    kept = set(range(len(ids)) if keep is None else keep.tolist())
+    positions, lasts = work.positions.tolist(), list[Tensor]()
+    for row, first, end in _runs(work.rows.tolist()):
+        last = work.cache.advance(model, row, positions[first], ids[first:end])
+        lasts += [last] if end - 1 in kept else []
+    return torch.stack(lasts) if lasts else ids.new_zeros((0, 1), dtype=torch.float32)
+
+
+def _runs(rows: list[int]) -> Iterator[tuple[int, int, int]]:
+    """Yield each row with the beginning and the end of its tokens in the pass."""
+    first = 0
+    for row, members in groupby(rows):
+        end = first + len(list(members))
+        yield row, first, end
+        first = end

@@ -11,10 +11,8 @@ time. What can do neither computes the whole sequence for each new token.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
 from functools import partial
-from itertools import groupby
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 import torch
 from torch import Tensor
@@ -22,9 +20,6 @@ from transformers import PreTrainedModel
 
 from ludus.trainer.core.errors import EngineError
 from ludus.trainer.core.probe import LIMITS
-
-if TYPE_CHECKING:
-    from ludus.trainer.engines.attention import Pass
 
 PROBE: Final = (9, 6, 1, 1, 1)
 """The tokens of the passes in which `find_states` computes a sequence."""
@@ -88,30 +83,6 @@ def _call(model: PreTrainedModel, ids: Tensor, first: int, **options: Any) -> An
 
 def _parameters(model: PreTrainedModel) -> frozenset[str]:
     return frozenset(inspect.signature(model.forward).parameters)
-
-
-def row_by_row(model: PreTrainedModel, ids: Tensor, work: Pass, keep: Tensor | None) -> Tensor:
-    """Compute a pass one row after another; see `ludus.trainer.engines.decoder.Forward`."""
-    if work.cache is None:
-        logits: Tensor = model(input_ids=ids[None], position_ids=work.positions[None], use_cache=False).logits[0]
-        return logits
-    assert isinstance(work.cache, States)
-    assert work.rows is not None
-    kept = set(range(len(ids)) if keep is None else keep.tolist())
-    positions, lasts = work.positions.tolist(), list[Tensor]()
-    for row, first, end in _runs(work.rows.tolist()):
-        last = work.cache.advance(model, row, positions[first], ids[first:end])
-        lasts += [last] if end - 1 in kept else []
-    return torch.stack(lasts) if lasts else ids.new_zeros((0, 1), dtype=torch.float32)
-
-
-def _runs(rows: list[int]) -> Iterator[tuple[int, int, int]]:
-    """Yield each row with the beginning and the end of its tokens in the pass."""
-    first = 0
-    for row, members in groupby(rows):
-        end = first + len(list(members))
-        yield row, first, end
-        first = end
 
 
 @torch.no_grad()
