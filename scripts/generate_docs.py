@@ -23,6 +23,7 @@ from typing import Any
 
 import package_tables
 
+from ludus import harnesses
 from ludus.cli import _lazy
 from ludus.cli.app import app as cli_app
 from ludus.protocol import METHODS, lifecycle
@@ -241,6 +242,24 @@ def promises() -> str:
     return "\n".join(lines)
 
 
+def agent_programs() -> str:
+    """The programs of `ludus harness`, and what benchmarks/agent_programs.py recorded of each."""
+    rows = json.loads((ROOT / "docs" / "assets" / "agent_programs.json").read_text(encoding="utf-8"))
+    lines = [
+        "| name | program | version | wire | samples of an episode | CPU of an episode | letters of the first prompt |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name in harnesses.NAMES:
+        program, row = harnesses.find_program(name), rows.get(name)
+        measured = "not measured | – | –"
+        if row is not None:
+            own = "" if row["own_prompt_letters"] is None else f"; {row['own_prompt_letters']:,} with its own tools"
+            measured = f"{row['samples']} | {row['cpu_seconds']:.1f} s | {row['prompt_letters']:,}{own}"
+        title = f"{program.title}, by a command" if program.bridge else program.title
+        lines.append(f"| `{name}` | {title} | {program.version} | {program.wire} | {measured} |")
+    return "\n".join(lines)
+
+
 def published_environments() -> str:
     """What `ludus validate` found in environments that others published."""
     found = json.loads((ROOT / "docs" / "assets" / "published_environments.json").read_text(encoding="utf-8"))
@@ -261,6 +280,7 @@ def published_environments() -> str:
 GENERATORS: dict[str, Callable[[], str]] = {
     "formats": formats,
     "promises": promises,
+    "agent programs": agent_programs,
     "published environments": published_environments,
     "lifecycle": lifecycle_diagram,
     "end reasons": end_reasons,

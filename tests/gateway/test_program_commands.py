@@ -12,13 +12,16 @@ from typing import Any
 
 import pytest
 from saying import Saying
+from typer.testing import CliRunner
 
+from ludus.cli.harness import harness
 from ludus.client import connect
 from ludus.gateway import HarnessFailed, make_harness
 from ludus.harnesses import NAMES, InstallError, NotInstalled, find_program, harness_command, install, installing
 from ludus.harnesses.bridge import Bridge, instructions, script
 from ludus.harnesses.program import Finished, Npm, Setting, Task, Venv
 from ludus.harnesses.programs import claude_code, cline, qwen_code
+from ludus.trainer.core.config import RolloutConfig
 
 TASK = Task("http://host/play", "http://host/KEY/v1", "http://host/KEY", "key", "policy", "Be brief.", "Guess.")
 
@@ -88,6 +91,24 @@ def test_a_launch_has_the_task_and_readable_configuration(name: str, tmp_path: P
             json.loads(text)
         if path.endswith(".toml"):
             tomllib.loads(text)
+
+
+def test_the_command_lists_and_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LUDUS_HARNESSES", str(tmp_path))
+    rows = json.loads(CliRunner().invoke(harness, ["list", "--json"]).output)
+    assert [row["name"] for row in rows] == list(NAMES)
+    assert {row["folder"] for row in rows} == {None}
+    assert "not installed" in CliRunner().invoke(harness, ["list"]).output
+    refused = CliRunner().invoke(harness, ["run", "pi"], env={"COLUMNS": "300"})
+    assert refused.exit_code == 2
+    assert "`ludus harness install pi` installs it" in refused.output
+    assert "there is no program 'vim'" in CliRunner().invoke(harness, ["install", "vim"]).output
+
+
+def test_a_run_may_name_a_program() -> None:
+    assert RolloutConfig(harness="codex --own-tools").harness == "codex --own-tools"
+    with pytest.raises(ValueError, match="or name one of aider, claude-code"):
+        RolloutConfig(harness="vim")
 
 
 # ── installing ──────────────────────────────────────────────────────────────────────────────────────────────────────

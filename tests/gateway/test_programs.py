@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 from boxed_agents import CODING
 from gateway_play import check_exact
-from program_play import MCP_PROGRAMS, PROGRAMS, called, guesser, play, require, shared_prefix
+from program_play import MCP_PROGRAMS, PROGRAMS, SHELLS, called, guesser, play, require, shared_prefix
 from sandboxing import opened
+from scripted import call
 from serving import served
 
 from ludus.harnesses import NAMES
@@ -104,5 +105,26 @@ async def test_what_the_policy_says_is_never_a_failure_of_the_program(
 
     played = await play(server, name, stop_after_one_guess, renderer, GUESS, 0, max_tokens=1000)
     trajectory = played.episode.trajectory()
+    assert (trajectory.failure, trajectory.value) == (None, 0.0)
+    check_exact(played.episode.session, played.engine)
+
+
+@pytest.mark.parametrize("name", SHELLS)
+async def test_a_policy_that_kills_its_program_keeps_what_it_has_earned(
+    name: str, server: str, renderer: Renderer
+) -> None:
+    guess, (shell, arguments) = guesser(name), SHELLS[name]
+    calls = 0
+
+    def kill_after_one_guess(prompt: str, rng: random.Random) -> str:
+        nonlocal calls
+        calls += 1
+        said = guess(prompt, rng) if calls == 1 else call(shell, **arguments) if calls == 2 else "I give up."
+        assert isinstance(said, str)
+        return said
+
+    played = await play(server, f"{name} --own-tools", kill_after_one_guess, renderer, GUESS, 0)
+    trajectory = played.episode.trajectory()
+    assert calls >= 2
     assert (trajectory.failure, trajectory.value) == (None, 0.0)
     check_exact(played.episode.session, played.engine)

@@ -108,4 +108,19 @@ def shared_prefix(prompts: Sequence[Sequence[int]]) -> float:
     return sum(1 for _ in same) / max(map(len, prompts))
 
 
+KILL = "kill -9 $PPID"
+SHELLS: dict[str, tuple[str, dict[str, Any]]] = {
+    "claude-code": ("Bash", {"command": KILL, "description": "Stop."}),
+    "cline": ("run_commands", {"commands": [KILL]}),
+    "codex": ("exec_command", {"cmd": KILL}),
+    "continue": ("Bash", {"command": KILL}),
+    "copilot": ("bash", {"command": KILL, "description": "Stop."}),
+    "gemini-cli": ("run_shell_command", {"command": KILL, "description": "Stop."}),
+    "hermes": ("terminal", {"command": KILL}),
+    "opencode": ("bash", {"command": KILL, "description": "Stop."}),
+    "openhands": ("terminal", {"command": KILL, "summary": "Stop.", "security_risk": "LOW"}),
+    "pi": ("bash", {"command": KILL}),
+    "qwen-code": ("run_shell_command", {"command": KILL, "is_background": False, "description": "Stop."}),
+}
+"""How each program's own shell is called with a command that ends the program."""
 MCP_PROGRAMS = tuple(name for name in NAMES if not find_program(name).bridge)

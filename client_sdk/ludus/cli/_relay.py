@@ -23,7 +23,7 @@ from aiohttp import web
 
 HOST: Final = "127.0.0.1"
 _MODEL: Final = re.compile(r"model(?:/(?!\.{1,2}(?:/|\?|$))[\w.:-]{1,128}){0,8}/?(?:\?[\w=&.-]{0,200})?")
-"""Paths of one model. Programs ask for more than calls, such as `/` or `/api/tags`; the gateway answers all of them."""
+"""Paths of one model. Programs ask for more than calls, such as `/api/tags`; the gateway says what it lacks."""
 _HOP_BY_HOP: Final = frozenset({
     "connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection", "te", "trailer",
     "transfer-encoding", "upgrade", "expect", "host", "via",

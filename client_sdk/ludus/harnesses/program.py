@@ -105,9 +105,9 @@ class Finished:
     errors: str
 
     def events(self) -> list[dict[str, Any]]:
-        """Return the JSON objects of the output, one a line; other lines are left out."""
+        """Return the JSON objects of what it printed, one a line; other lines are left out."""
         found = []
-        for line in self.output.splitlines():
+        for line in [*self.output.splitlines(), *self.errors.splitlines()]:
             if line.startswith("{"):
                 try:
                     found.append(json.loads(line))
@@ -159,8 +159,8 @@ class Program:
         source: what is installed.
         wire: the wire by which it calls its model.
         launch: returns how it plays an episode.
-        end: shows the end of the agent's work from a broken program.
-        bridge: it has no client for MCP, and plays by a command or an extension that Ludus gives it.
+        end: returns what its end means.
+        bridge: it has no client for MCP, and plays by the command of bridge.py.
         ignored: hosts that it asks for in vain, and that cannot be switched off.
         memory: MiB of its sandbox.
     """

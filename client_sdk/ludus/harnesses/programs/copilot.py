@@ -7,6 +7,8 @@ import json
 from ludus.harnesses.program import SERVER, Launch, Npm, Program, Setting, Task
 
 PACKAGE = "@github/copilot-linux-x64"
+SESSION = "00000000-0000-4000-8000-000000000000"
+"""The session's id, which is in the prompt: with a random one, the prompts of a group would not be the same."""
 OWN_TOOLS = (
     "bash", "read_bash", "write_bash", "stop_bash", "list_bash", "view", "create", "edit",
     "fetch_copilot_cli_documentation", "skill", "sql", "session_store_sql", "read_agent", "list_agents", "write_agent",
@@ -20,7 +22,7 @@ def launch(task: Task, setting: Setting) -> Launch:
     arguments = [
         setting.module(f"{PACKAGE}/copilot"), "--output-format", "json", "--allow-all-tools", "--allow-all-paths",
         "--disable-builtin-mcps", "--disable-client-telemetry", "--no-auto-update", "--no-ask-user",
-        "--additional-mcp-config", f"@{setting.home / 'mcp.json'}", "--log-level", "none",
+        "--additional-mcp-config", f"@{setting.home / 'mcp.json'}", "--log-level", "none", "--session-id", SESSION,
     ]  # fmt: skip
     if not setting.own_tools:
         arguments += ["--excluded-tools", *OWN_TOOLS]

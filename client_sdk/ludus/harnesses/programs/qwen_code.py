@@ -18,7 +18,7 @@ _PLATFORM = re.compile(r"\[API Error: (?!Model stream ended)")
 
 def launch(task: Task, setting: Setting) -> Launch:
     """Return how Qwen Code plays an episode."""
-    settings: dict[str, Any] = {
+    settings: dict[str, object] = {
         "$version": 3,
         "mcpServers": {SERVER: {"httpUrl": task.play_url, "trust": True, "timeout": 600_000}},
         "security": {"auth": {"selectedType": "openai"}},

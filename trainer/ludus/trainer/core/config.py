@@ -12,6 +12,7 @@ from pydantic import Field, FilePath, model_validator
 
 from ludus.client.mix.policy import MixPolicy, TaskBand, check_stages
 from ludus.forms.tool_calls import TextFormatName
+from ludus.harnesses import NAMES
 from ludus.trainer.core.config_base import Count, Positive, Rate, Seconds, Section, Share
 from ludus.trainer.core.config_learning import AdvantageConfig, DpoConfig, LossConfig, OptimizerConfig, SftConfig
 
@@ -157,8 +158,8 @@ class RolloutConfig(Section):
     """The format in which the model writes tool calls; `auto` detects it from the chat template."""
     harness: str | None = None
     """A program that plays the episodes instead of the trainer's own loop, with the policy behind a gateway as its
-    model: `command PROGRAM …` runs once per episode, `worker PROGRAM …` plays many. It is trusted code, see
-    docs/gateway.md."""
+    model: `command PROGRAM …` runs once per episode, `worker PROGRAM …` plays many; they are trusted code, see
+    docs/gateway.md. Or an agent program that `ludus harness install` has installed, such as `codex`, in a sandbox."""
     harness_variables: dict[str, str] = Field(default_factory=dict)
     """Further environment variables of the harness: name → environment variable that holds the value."""
     harness_override: tuple[str, ...] = ()
@@ -171,8 +172,10 @@ class RolloutConfig(Section):
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
-        if self.harness is not None and self.harness.partition(" ")[0] not in ("command", "worker"):
-            raise ValueError(f'harness = "{self.harness}" must begin with `command ` or `worker `')
+        if self.harness is not None and self.harness.partition(" ")[0] not in ("command", "worker", *NAMES):
+            raise ValueError(
+                f'harness = "{self.harness}" must begin with `command ` or `worker `, or name one of {", ".join(NAMES)}'
+            )
         if self.harness is not None and self.context_overflow != "stop":
             raise ValueError(
                 f'context_overflow = "{self.context_overflow}" is for the trainer\'s own loop; a harness shortens its '
