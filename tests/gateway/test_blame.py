@@ -149,6 +149,22 @@ async def test_another_end_with_the_same_replies_was_none_of_the_policys(
     assert len(engine.seen) == 1
 
 
+async def test_a_program_that_goes_on_with_the_same_replies_ended_otherwise(
+    play: Play, engine: RecordingEngine, tmp_path: Path
+) -> None:
+    engine.script = lambda prompt, rng: call("warm")
+    marker = tmp_path / "broke"
+    once = f"""
+        if not os.path.exists({str(marker)!r}):
+            os.mkdir({str(marker)!r})
+            sys.exit("a bug of the program")
+        text = tool("""
+    trajectory = (await play(AGENT.replace("\n        text = tool(", once), again=True)).trajectory()
+    assert trajectory.value is None
+    assert trajectory.failure is not None
+    assert len(engine.seen) == 1
+
+
 async def test_an_open_call_after_which_the_program_names_a_problem_is_played_again(
     play: Play, engine: RecordingEngine, tmp_path: Path
 ) -> None:

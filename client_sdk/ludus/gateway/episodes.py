@@ -265,7 +265,9 @@ class HarnessEpisode:
             async with self.limit(self.episode_seconds), episode:
                 await self._until_over(self.harness.run(self._task(episode, session)), session)
         except HarnessFailed as failure:
-            return recorded.used_up and (type(failure), failure.how) == (type(error), error.how)
+            # An error after a call that has no reply any more says nothing about the recorded end.
+            same = recorded.used_up and not recorded.diverged
+            return same and (type(failure), failure.how) == (type(error), error.how)
         except (TimeoutError, e.LudusError):
             return False
         finally:

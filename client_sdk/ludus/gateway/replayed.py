@@ -31,6 +31,8 @@ class RecordedEngine:
 
     def __init__(self, engine: PolicyEngine, session: EpisodeSession) -> None:
         self._engine = engine
+        self.diverged = False
+        """Whether the harness asked for more replies than were recorded."""
         samples = session.samples
         self._left: list[tuple[tuple[int, ...], ModelCall]] = [
             (tuple(samples[call.sample].ids[: call.start]), call) for call in session.calls
@@ -53,6 +55,7 @@ class RecordedEngine:
             Diverged: no reply is left.
         """
         if not self._left:
+            self.diverged = True
             raise Diverged("the harness asks for more replies than were recorded")
         prompt = tuple(ids)
         place = next((number for number, (recorded, _) in enumerate(self._left) if recorded == prompt), 0)
