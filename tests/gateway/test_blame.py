@@ -86,11 +86,20 @@ async def test_a_program_killed_from_the_background_was_killed_by_its_policy(
     assert (played.trajectory().failure, played.ended_by, played.trajectory().value) == (None, "signal", 0.25)
 
 
+PROBES = "\ntry: post(task['anthropic_base_url'] + '/api/tags', {})\nexcept OSError: pass\n"
 CUT_EXITS = """
 if "length" in json.dumps(post(task["openai_base_url"] + "/chat/completions", {"messages": [
         {"role": "user", "content": task["prompt"]}], "tools": [SAY]})["choices"][0]["finish_reason"]):
     sys.exit("the response exceeded the output token maximum")
 """
+
+
+async def test_a_request_for_what_the_gateway_lacks_changes_no_end(play: Play, engine: RecordingEngine) -> None:
+    engine.script = lambda prompt, rng: "loud " * 100
+    played = await play(COMMON + CUT_EXITS.replace("    sys.exit", PROBES.replace("\n", "\n    ") + "\n    sys.exit"),
+                        limits={"max_tokens": 16})  # fmt: skip
+    assert [refusal.kind for refusal in played.session.refused] == ["path"]
+    assert played.ended_by == "cut"
 
 
 @pytest.mark.parametrize("kind", ["command", "worker"])
@@ -264,5 +273,8 @@ def test_files_that_a_command_names_are_those_of_the_folder_of_the_run(
     monkeypatch.chdir(tmp_path)
     for name in ("agent.py", "serve", "--flag.py"):
         Path(name).write_text("")
-    harness = CommandHarness("python3 agent.py serve --flag.py other.py")
-    assert harness.arguments[1:] == (str(tmp_path / "agent.py"), "serve", "--flag.py", "other.py")
+    Path("venv/bin").mkdir(parents=True)
+    harness = CommandHarness("python3 agent.py serve --flag.py other.py venv/bin ''")
+    assert harness.arguments[1:] == (
+        str(tmp_path / "agent.py"), "serve", "--flag.py", "other.py", str(tmp_path / "venv" / "bin"), "",
+    )  # fmt: skip

@@ -332,9 +332,11 @@ def _arguments(command: str) -> list[str]:
 
 
 def _absolute(argument: str) -> str:
-    """Return the absolute path of an argument that names a file; a name without a suffix may be any other word."""
-    names_file = os.path.splitext(argument)[1] and not argument.startswith("-") and os.path.isfile(argument)
-    return os.path.abspath(argument) if names_file else argument
+    """Return the absolute path of an argument that names a file or a folder here; a bare word may mean anything."""
+    is_path = os.sep in argument or os.path.splitext(argument)[1]
+    return (
+        os.path.abspath(argument) if is_path and not argument.startswith("-") and os.path.exists(argument) else argument
+    )
 
 
 async def _start(arguments: Sequence[str], variables: Mapping[str, str], home: str) -> asyncio.subprocess.Process:

@@ -295,9 +295,10 @@ class EpisodeSession:
             del self.replies[next(iter(self.replies))]
 
     def refuse(self, refusal: Refusal) -> None:
-        """Record a call that was refused."""
+        """Record a request that was refused."""
         self.refused.append(refusal)
-        self.last = refusal
+        if refusal.kind != "path":  # programs also ask for what a gateway lacks, which is no model call
+            self.last = refusal
 
     def stop(self, reason: Stop | None = None) -> None:
         """Refuse all further calls, because a limit was reached or the episode has ended."""
