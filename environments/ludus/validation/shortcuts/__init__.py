@@ -289,12 +289,14 @@ async def oracle_overlap(target: ValidationTarget) -> AsyncIterator[Problem]:
         raise NotApplicable("too few tasks were solved by the oracle")
     counted = Counter(part for _, actions in solutions for part in {*telling_parts(actions)})
     common = {part for part, number in counted.items() if number > max(1, COMMON * len(solutions))}
+    # A price that is offered after some small talk solves the task, and the small talk alone does not.
+    offered = {amount for _, actions in solutions for amount in amounts(actions)}
     overlaps: list[Evidence] = []
     telling = 0
     for task, actions in tests:
         parts = {part for part in telling_parts(actions) if part not in common and part not in task.prompt}
         telling += bool(parts)
-        if parts and parts <= counted.keys():
+        if parts and parts <= counted.keys() and amounts(actions) <= offered:
             detail = f"every part of its solution solves a training task, such as {short(min(parts), 100)!r}"
             overlaps.append(Evidence(detail, task.row.split, task.row.id))
     if telling < FEWEST:
@@ -308,19 +310,20 @@ async def oracle_overlap(target: ValidationTarget) -> AsyncIterator[Problem]:
 
 
 def telling_parts(actions: Sequence[Action]) -> list[str]:
-    """Return what says what was done: texts of actions that are long enough, and the numbers of actions without one.
+    """Return the texts of actions that are long enough to say what was done."""
+    return [text for action in actions for text in _texts(action) if len(text) >= CONTENT]
 
-    A price that is offered after some small talk is what solves the task, and the small talk alone does not.
-    """
-    parts: list[str] = []
-    for action in actions:
-        texts = [action.text] if isinstance(action, Answer) else texts_in(action.arguments)
-        telling = [text for text in texts if len(text) >= CONTENT]
-        if not telling and isinstance(action, Call):
-            amounts = [str(value) for value in action.arguments.values() if not isinstance(value, bool)]
-            telling = [f"{action.tool} {amounts}"] if any(map(_has_digit, amounts)) else []
-        parts += telling
-    return parts
+
+def amounts(actions: Sequence[Action]) -> set[str]:
+    """Return the calls that have no text which says what was done, but a number."""
+    calls = [action for action in actions if isinstance(action, Call)]
+    values = [(call.tool, [str(v) for v in call.arguments.values() if not isinstance(v, bool)]) for call in calls
+              if not telling_parts([call])]  # fmt: skip
+    return {f"{tool} {given}" for tool, given in values if any(map(_has_digit, given))}
+
+
+def _texts(action: Action) -> list[str]:
+    return [action.text] if isinstance(action, Answer) else list(texts_in(action.arguments))
 
 
 def _has_digit(text: str) -> bool:
