@@ -72,24 +72,24 @@ async def measure(program: Program, episodes: int) -> dict[str, Any]:
 
         async def played(options: str, index: int) -> Played:
             text = f"{program.name} {options}".strip()
-            one = await play(server, text, guesser(program.name), renderer, ENVIRONMENT, index)
-            check_exact(one.episode.session, one.engine)
-            if (failure := one.episode.trajectory().failure) is not None:
+            trial = await play(server, text, guesser(program.name), renderer, ENVIRONMENT, index)
+            check_exact(trial.episode.session, trial.engine)
+            if (failure := trial.episode.trajectory().failure) is not None:
                 raise RuntimeError(failure.message)
-            return one
+            return trial
 
         boxed = [await played("", index) for index in range(episodes)]
-        own = None if program.bridge else await played("--own-tools", 0)
-    sessions = [one.episode.session for one in boxed]
+        full = None if program.bridge else await played("--own-tools", 0)
+    sessions = [trial.episode.session for trial in boxed]
     return {
         "date": datetime.date.today().isoformat(),
         "version": program.version,
         "calls": statistics.median(len(session.calls) for session in sessions),
         "samples": max(len(session.samples) for session in sessions),
-        "cpu_seconds": round(statistics.median(one.cpu_seconds for one in boxed), 1),
-        "seconds": round(statistics.median(one.seconds for one in boxed), 1),
+        "cpu_seconds": round(statistics.median(trial.cpu_seconds for trial in boxed), 1),
+        "seconds": round(statistics.median(trial.seconds for trial in boxed), 1),
         "prompt_letters": len(boxed[0].prompt),
-        "own_prompt_letters": None if own is None else len(own.prompt),
+        "own_prompt_letters": None if full is None else len(full.prompt),
     }
 
 

@@ -109,6 +109,16 @@ async def test_a_harness_that_repeats_its_request_until_a_limit_is_unscored(play
     assert "turn limit" in trajectory.failure.message
 
 
+@pytest.mark.parametrize("reply", ["", "loud " * 100])
+async def test_a_harness_that_asks_again_after_replies_that_no_program_can_use_is_truncated(
+    reply: str, play: Play, engine: RecordingEngine
+) -> None:
+    engine.script = lambda prompt, rng: reply
+    again = COMMON + "while True:\n    model([{'role': 'user', 'content': task['prompt']}], [SAY])\n"
+    trajectory = (await play(again, limits={"max_calls": 4, "max_tokens": 16})).trajectory()
+    assert (trajectory.stopped, trajectory.failure, trajectory.value) == ("turn_limit", None, 0.0)
+
+
 async def test_a_harness_that_asks_again_and_goes_on_is_truncated(play: Play, engine: RecordingEngine) -> None:
     engine.script = lambda prompt, rng: call("warm")
     asking = (

@@ -17,7 +17,16 @@ from typer.testing import CliRunner
 from ludus.cli.harness import harness
 from ludus.client import connect
 from ludus.gateway import HarnessFailed, make_harness
-from ludus.harnesses import NAMES, InstallError, NotInstalled, find_program, harness_command, install, installing
+from ludus.harnesses import (
+    NAMES,
+    InstallError,
+    NotInstalled,
+    bridge,
+    find_program,
+    harness_command,
+    install,
+    installing,
+)
 from ludus.harnesses.bridge import Bridge, instructions, script
 from ludus.harnesses.program import Finished, Npm, Setting, Task, Venv
 from ludus.harnesses.programs import claude_code, cline, qwen_code
@@ -172,6 +181,12 @@ def test_an_episode_that_was_not_reached_is_the_program_s_failure() -> None:
     assert qwen_code.end(Finished(0, "", "")).code == 1
 
 
+def test_a_line_of_json_may_hold_other_ends_of_lines() -> None:
+    texts = ["a\u2028b", "a\x85b", "a\x0bb"]
+    output = "\n".join(json.dumps({"text": text}, ensure_ascii=False) for text in texts)
+    assert [event["text"] for event in Finished(0, output, "no JSON\n{broken").events()] == texts
+
+
 def test_empty_replies_are_no_failure_of_cline() -> None:
     error = json.dumps({"type": "error", "message": cline.EMPTY})
     assert cline.end(Finished(1, error, "")).code == 0
@@ -193,6 +208,20 @@ async def run_tool(path: Path, *words: str) -> tuple[int | None, str]:
     process = await asyncio.create_subprocess_exec(str(path), *words, stdout=asyncio.subprocess.PIPE)
     output, _ = await process.communicate()
     return process.returncode, output.decode()
+
+
+NOTE = '{"jsonrpc": "2.0", "method": "notifications/progress", "params": {"message": "{"}}'
+ANSWER = '{"jsonrpc": "2.0", "id": 1, "result": {"content": [{"type": "text", "text": "data: {}"}]}}'
+
+
+@pytest.mark.parametrize(
+    "body",
+    [ANSWER, f"event: message\ndata: {ANSWER}\n\n", f"data: {NOTE}\r\n\r\n: alive\r\n\r\ndata: {ANSWER}\r\n\r\n"],
+)
+def test_the_bridge_reads_the_answer_among_the_events_of_a_stream(body: str) -> None:
+    assert bridge.read_answer(body)["result"]["content"][0]["text"] == "data: {}"
+    with pytest.raises(ValueError, match="gave no answer"):
+        bridge.read_answer(f"data: {NOTE}\n\n")
 
 
 async def test_the_bridge_plays_an_episode_by_a_command(serve: Any, tmp_path: Path) -> None:

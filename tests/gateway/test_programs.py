@@ -99,9 +99,9 @@ async def test_what_the_policy_says_is_never_a_failure_of_the_program(
     def stop_after_one_guess(prompt: str, rng: random.Random) -> str:
         nonlocal calls
         calls += 1
-        said = guess(prompt, rng) if calls == 1 else bad
-        assert isinstance(said, str)
-        return said
+        reply = guess(prompt, rng) if calls == 1 else bad
+        assert isinstance(reply, str)
+        return reply
 
     played = await play(server, name, stop_after_one_guess, renderer, GUESS, 0, max_tokens=1000)
     trajectory = played.episode.trajectory()
@@ -119,9 +119,9 @@ async def test_a_policy_that_kills_its_program_keeps_what_it_has_earned(
     def kill_after_one_guess(prompt: str, rng: random.Random) -> str:
         nonlocal calls
         calls += 1
-        said = guess(prompt, rng) if calls == 1 else call(shell, **arguments) if calls == 2 else "I give up."
-        assert isinstance(said, str)
-        return said
+        reply = guess(prompt, rng) if calls == 1 else call(shell, **arguments) if calls == 2 else "I give up."
+        assert isinstance(reply, str)
+        return reply
 
     played = await play(server, f"{name} --own-tools", kill_after_one_guess, renderer, GUESS, 0)
     trajectory = played.episode.trajectory()

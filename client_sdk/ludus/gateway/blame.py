@@ -63,13 +63,9 @@ def blame(error: HarnessFailed, session: EpisodeSession, tools: frozenset[str], 
     if isinstance(last, Refusal) and last.kind in _OF_POLICY:
         return Blame("policy", last.kind, "context_limit" if last.kind == "context" else "turn_limit")
     if isinstance(last, ModelCall):
-        if last.turn.cut:
-            return Blame("policy", "cut")
-        if last.turn.error is not None:
-            return Blame("policy", "malformed")
+        if (cause := useless(last)) is not None:
+            return Blame("policy", cause)
         is_open = any(isinstance(item, CallItem) for item in last.turn.items)
-        if not is_open and not last.turn.message.strip():
-            return Blame("policy", "empty")
         if is_open and error.how == "idle":
             return Blame("policy", "idle", "time_limit")
         if is_open and not error.printed and not out_of_memory:
@@ -77,6 +73,16 @@ def blame(error: HarnessFailed, session: EpisodeSession, tools: frozenset[str], 
     if outside and error.how == "signal" and not out_of_memory:
         return Blame("policy", "signal")
     return Blame("unclear", error.how, "time_limit" if error.how == "idle" else "turn_limit")
+
+
+def useless(call: ModelCall) -> str | None:
+    """Return why no program can go on from a reply: it was cut, cannot be read or is empty; None if one can."""
+    turn = call.turn
+    if turn.cut:
+        return "cut"
+    if turn.error is not None:
+        return "malformed"
+    return None if turn.message.strip() or any(isinstance(item, CallItem) for item in turn.items) else "empty"
 
 
 def environment_tool(name: str, tools: frozenset[str]) -> str | None:

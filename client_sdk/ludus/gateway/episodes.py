@@ -7,7 +7,8 @@ The end of an episode is one of these, in this order:
                                         policy has used tools of the program's own, which may have asked
     the environment ended it            its reward counts, however the harness ended afterwards
     the harness loops                   it used up its calls or its time, mostly by sending one conversation again and
-                                        again: a failure of the kind `policy`, unscored, never a reward of 0
+                                        again although the replies could be used: a failure of the kind `policy`,
+                                        unscored, never a reward of 0
     a limit was reached                 truncated: `turn_limit` (model calls), `time_limit` or `context_limit`
     the harness broke                   truncated if the policy caused it (`blame`), else a failure of the kind `policy`
     the agent stopped                   its last message is graded, where the environment grades one
@@ -28,7 +29,7 @@ from typing import Any, Final
 from ludus.client.driver import failure_of
 from ludus.client.episode import Episode
 from ludus.forms.tool_calls import spoken_text
-from ludus.gateway.blame import Blame, blame, environment_tool, memory_kills
+from ludus.gateway.blame import Blame, blame, environment_tool, memory_kills, useless
 from ludus.gateway.harness import (
     Harness,
     HarnessFailed,
@@ -296,8 +297,10 @@ class HarnessEpisode:
         )
 
     def _loops(self) -> bool:
-        """Return whether most of the calls asked for the same conversation, and no reply was used."""
-        return self.session.repeated >= LOOP and 2 * self.session.repeated > len(self.session.calls)
+        """Return whether most of the calls asked for the same conversation, and replies that could be used were not."""
+        repeated, calls = self.session.repeated, self.session.calls
+        # Programs ask again after a reply that is cut or empty: no policy may end an episode unscored by such replies.
+        return repeated >= LOOP and 2 * repeated > len(calls) and useless(calls[-1]) is None
 
     async def _submit(self, info: EpisodeInfo) -> EpisodeInfo:
         """Submit the agent's last message, as our own harness does; without one, the agent has given up."""

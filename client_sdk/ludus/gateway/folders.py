@@ -77,10 +77,10 @@ async def end_leftovers(key: str) -> None:
 
 def _kill_all(marker: bytes) -> int:
     """Send the signal to all processes with a marker in their environment, and return their number."""
-    count, own = 0, os.getpid()
+    count, this_process = 0, os.getpid()
     with suppress(OSError):
         for entry in os.scandir("/proc"):
-            if not entry.name.isdigit() or int(entry.name) == own:
+            if not entry.name.isdigit() or int(entry.name) == this_process:
                 continue
             with suppress(OSError):  # another user's process, or one that has just ended
                 if marker in Path(entry.path, "environ").read_bytes():

@@ -69,7 +69,8 @@ class HarnessFailed(Exception):
 class HarnessNetworkRefused(HarnessFailed):
     """A harness in a sandbox asked for a destination other than the gateway and its episode: another model, perhaps.
 
-    The episode is unscored even if the environment has ended it.
+    The episode is unscored even if the environment has ended it, unless the policy has used tools of the program's own,
+    which may have asked.
     """
 
 

@@ -58,8 +58,8 @@ class RecordedEngine:
             self.diverged = True
             raise Diverged("the harness asks for more replies than were recorded")
         prompt = tuple(ids)
-        place = next((number for number, (recorded, _) in enumerate(self._left) if recorded == prompt), 0)
-        return replace(self._left.pop(place)[1].generation)
+        index = next((number for number, (recorded, _) in enumerate(self._left) if recorded == prompt), 0)
+        return replace(self._left.pop(index)[1].generation)
 
     async def forget(self, session: str) -> None:
         """See `PolicyEngine`; nothing is cached."""

@@ -31,7 +31,8 @@ from ludus.gateway.engine import PolicyEngine
 from ludus.gateway.routes import MODEL, Route, find_route, key_of, models, unknown
 from ludus.gateway.session import EpisodeSession, GatewayLimits, ReplyKey, TimeLimit
 from ludus.gateway.wires import google, responses
-from ludus.gateway.wires.requests import AssistantEntry, ContextFull, ModelReply, ModelRequest, Refusal, RequestContext
+from ludus.gateway.wires.requests import ContextFull, ModelReply, ModelRequest, Refusal, RequestContext
+from ludus.gateway.wires.sampling import refuse_or_ignore
 from ludus.rendering import Renderer
 
 LOOPBACK: Final = "127.0.0.1"
@@ -207,8 +208,10 @@ class Gateway:
             body = {**body, "model": route.name, "stream": route.stream}
         context = RequestContext(session.temperature, session.limits.override, session.responses)
         request: ModelRequest = wire.parse(body, context)
-        if "prefill" in session.limits.override and isinstance(request.entries[-1], AssistantEntry):
-            request = replace(request, overridden=(*request.overridden, "prefill"))
+        if session.prefilled(request.entries):
+            # A reply would have to continue these words; the policy can only begin a turn of its own.
+            refuse_or_ignore("prefill", "words of the assistant at the end", context)
+            request = replace(request, overridden=tuple(context.overridden))
         # The clients of both providers count their attempts. A reply that was lost on its way is not sampled again.
         digest = (wire.NAME, hash(data))
         reply = session.replies.get(digest) if http.headers.get(RETRY_HEADER, "0") != "0" else None

@@ -251,6 +251,12 @@ class EpisodeSession:
             if counts[call.sample] == 1 and not call.tools and not self._comes_back(call)
         )
 
+    @property
+    def play_samples(self) -> tuple[Sample, ...]:
+        """The samples without side calls."""
+        side = self.side_samples
+        return tuple(sample for number, sample in enumerate(self.samples) if number not in side)
+
     def _comes_back(self, call: ModelCall) -> bool:
         """Return whether the text of a reply is in a later request, such as a summary that replaces a conversation."""
         words = call.turn.message.strip()
@@ -327,7 +333,6 @@ class EpisodeSession:
         if self.ended is not None and _follows_reply(request.entries) and await self.ended():
             return ModelReply(number, ENDED, (), "stop", 0, 0, -1)
         keys, rewritten = self._keys(request.entries)
-        self._check_prefill(request, keys)
         prompt = await self._prompted(request, keys)
         room = self.context - len(prompt.ids)
         if room < 1:
@@ -383,22 +388,12 @@ class EpisodeSession:
             self.unfit = self.unfit or refusal
         return refusal
 
-    def _check_prefill(self, request: ModelRequest, keys: list[Key]) -> None:
-        """Check that a conversation does not end with words of the assistant that the policy has not sampled.
-
-        Raises:
-            Refusal: it does: the policy's reply would have to continue them.
-        """
-        last = request.entries[-1]
-        if isinstance(last, AssistantEntry) and not last.calls and keys[-1] not in self._turns:
-            if "prefill" not in self.limits.override:
-                raise Refusal(
-                    "unsupported",
-                    "the conversation ends with words of the assistant, which a reply would have to continue; the "
-                    "policy can only begin a turn of its own: end with another message, or add 'prefill' to the fields "
-                    "that the gateway overrides",
-                    param="messages",
-                )
+    def prefilled(self, entries: Sequence[Entry]) -> bool:
+        """Return whether a conversation ends with words of the assistant that the policy has not sampled."""
+        last = entries[-1]
+        if not isinstance(last, AssistantEntry) or last.calls:
+            return False
+        return self._keys(entries)[0][-1] not in self._turns
 
     async def _generate(self, ids: list[int], max_tokens: int, number: int, cache: str) -> Generation:
         sampling = Sampling(max_tokens=max_tokens, stop=self.renderer.stop, temperature=self.temperature)

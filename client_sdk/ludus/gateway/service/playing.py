@@ -255,10 +255,8 @@ class JobPlayer:
         )  # fmt: skip
         await playing.play()
         session = playing.session
-        side = session.side_samples
-        samples = tuple(sample for number, sample in enumerate(session.samples) if number not in side)
         trajectory = playing.trajectory(sample=place.index % self.request.samples, version=self._info.version)
-        return self._outcome(place, trajectory, samples, session.parse_errors, cut=session.cut)
+        return self._outcome(place, trajectory, session.play_samples, session.parse_errors, cut=session.cut)
 
     async def _run(self, episode: Episode, policy: Any, place: Place) -> Trajectory:
         bounds = self.request.limits

@@ -51,7 +51,7 @@ class ToolReader:
         """
         if not definitions:
             return ToolSet()
-        tools = next((tools for known, tools in self._recent if known == definitions), None)
+        tools = next((tools for earlier, tools in self._recent if earlier == definitions), None)
         if tools is None:
             reading = ToolList()
             self._read(reading, definitions)

@@ -1,9 +1,9 @@
 """Play an episode with mini-swe-agent: its commands run by the episode's tool `bash`, or in a shell with `tool`."""
 
 import json
+import subprocess
 import sys
 
-import requests
 from minisweagent.agents.default import DefaultAgent
 from minisweagent.environments.local import LocalEnvironment
 from minisweagent.models.litellm_model import LitellmModel
@@ -12,11 +12,11 @@ DONE = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
 
 
 class EpisodeShell(LocalEnvironment):
-    """Runs the commands at the agent endpoint of the episode."""
+    """Runs the commands in the sandbox of the episode."""
 
-    def __init__(self, play_url, submits):
+    def __init__(self, submits):
         super().__init__()
-        self.play_url, self.submits = play_url, submits
+        self.submits = submits
 
     def execute(self, action, cwd="", *, timeout=None):
         """Run one command; the command that ends the work submits the answer, where there is one."""
@@ -31,13 +31,9 @@ class EpisodeShell(LocalEnvironment):
         return output
 
     def call(self, name, arguments):
-        """Call a tool of the episode, and return its text."""
-        body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": name, "arguments": arguments}}
-        headers = {"Accept": "application/json, text/event-stream", "MCP-Protocol-Version": "2025-06-18"}
-        reply = requests.post(self.play_url, json=body, headers=headers, timeout=600)
-        reply.raise_for_status()
-        result = json.loads(reply.text[reply.text.index("{") : reply.text.rindex("}") + 1])["result"]
-        return "\n".join(block.get("text", "") for block in result["content"])
+        """Call a tool of the episode by the command for that, and return its text."""
+        done = subprocess.run(["tool", name, json.dumps(arguments)], stdout=subprocess.PIPE, text=True, check=False)
+        return done.stdout.removesuffix("\n")
 
 
 def main():
@@ -46,7 +42,7 @@ def main():
     model = LitellmModel(
         model_name=f"openai/{task['model']}", cost_tracking="ignore_errors", observation_template="{{ output.output }}"
     )
-    shell = EpisodeShell(task["play_url"], task["submits"]) if task["play_url"] else LocalEnvironment(timeout=600)
+    shell = EpisodeShell(task["submits"]) if task["remote"] else LocalEnvironment(timeout=600)
     system = task["system"] or f"You solve tasks with bash commands. When you are done, run: echo {DONE}"
     # A reply without a command ends the work, as in the trainer's own loop.
     agent = DefaultAgent(

@@ -47,7 +47,7 @@ remote_plugin = false
 tool_suggest = false
 {features}
 """
-"""The configuration; JSON's strings are TOML's."""
+"""The text of its configuration. What is inserted are addresses and names without quotes."""
 
 
 def launch(task: Task, setting: Setting) -> Launch:

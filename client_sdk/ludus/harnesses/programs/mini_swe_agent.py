@@ -18,7 +18,7 @@ def launch(task: Task, setting: Setting) -> Launch:
         "model": task.model,
         "system": task.system,
         "prompt": task.prompt if remote else f"{task.prompt}\n\n{instructions(tools)}",
-        "play_url": task.play_url if remote else None,
+        "remote": remote,
         "submits": any(tool["name"] == "submit_answer" for tool in tools),
     }
     variables = {
@@ -34,6 +34,6 @@ def launch(task: Task, setting: Setting) -> Launch:
 
 PROGRAM = Program(
     name="mini-swe-agent", title="mini-swe-agent", version="2.4.6",
-    source=Venv(("mini-swe-agent==2.4.6", "litellm==1.106.2", "requests==2.34.2")), wire="chat", launch=launch,
+    source=Venv(("mini-swe-agent==2.4.6", "litellm==1.106.2")), wire="chat", launch=launch,
     bridge=True,
 )  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from ludus.harnesses.program import SERVER, End, Finished, Launch, Npm, Program, Setting, Task, plain_end
+from ludus.harnesses.program import SERVER, Launch, Npm, Program, Setting, Task
 
 PACKAGE = "opencode-linux-x64-baseline"
 VERSION = "1.18.33"
@@ -55,19 +55,10 @@ def launch(task: Task, setting: Setting) -> Launch:
     }
     arguments = [
         setting.module(f"{PACKAGE}/bin/opencode"), "run", "--pure", "--title", "episode", "--auto",
-        "--print-logs", "--log-level", "WARN",
     ]  # fmt: skip
     return Launch(arguments, variables, task.prompt, files)
 
 
-def end(finished: Finished) -> End:
-    """Return what the end means: it plays without the episode's tools if it could not reach them, and logs that."""
-    if "server unavailable" in finished.errors or "failed to get tools" in finished.errors:
-        return End(1, "it did not connect to the episode")
-    return plain_end(finished)
-
-
 PROGRAM = Program(
     name="opencode", title="OpenCode", version=VERSION, source=Npm({PACKAGE: VERSION}), wire="chat", launch=launch,
-    end=end,
 )  # fmt: skip

@@ -56,8 +56,7 @@ class HarnessPlayer:
 
     def samples(self, session: EpisodeSession) -> tuple[Sample, ...]:
         """Return what the learner gets of an episode."""
-        left_out = session.side_samples if self.config.harness_side_calls == "mask" else frozenset[int]()
-        return tuple(sample for number, sample in enumerate(session.samples) if number not in left_out)
+        return session.play_samples if self.config.harness_side_calls == "mask" else session.samples
 
 
 def notes_of(played: HarnessEpisode) -> HarnessNotes:
