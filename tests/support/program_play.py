@@ -26,6 +26,7 @@ PROGRAMS = ROOT / ".peers" / "harnesses"
 """Where scripts/peers.py installs them."""
 CONTEXT = 400_000
 """Tokens of a context: the tests' tokenizer needs one for each letter."""
+RETRIES = 3
 _RANGE = re.compile(r"from (\d+) to (\d+)")
 
 
@@ -59,14 +60,8 @@ def called(name: str, prompt: str, tool: str, **arguments: Any) -> str:
         remote = tool == "bash" and name == "mini-swe-agent"
         command = arguments["command"] if remote else f"tool {tool} '{json.dumps(arguments)}'"
         return f"I try.\n```bash\n{command}\n```\n" if name == "aider" else call("bash", command=command)
-    return call(offered(prompt, tool), **arguments)
-
-
-def offered(prompt: str, tool: str) -> str:
-    """The name under which a program offers a tool of the episode."""
     names = re.findall(rf"^([\w-]*\b{tool}|\w+_{tool})\(", prompt, re.MULTILINE)
-    assert names, f"{tool} is not among the tools of the prompt: {prompt[:300]} … {prompt[-600:]}"
-    return str(names[0])
+    return call(names[0], **arguments) if names else f"There is no {tool}."
 
 
 def guesser(name: str) -> Script:
@@ -82,7 +77,22 @@ def guesser(name: str) -> Script:
 async def play(
     server: str, harness_text: str, script: Script, renderer: Renderer, environment: str, index: int, **limits: Any
 ) -> Played:
-    """Play an episode: `limits` are those of the gateway."""
+    """Play an episode: `limits` are those of the gateway.
+
+    On a busy machine OpenCode may ask its model before it has the tools of the episode. That is a failure, after which
+    the episode is played again, as `ludus train` does.
+    """
+    for _ in range(RETRIES):
+        played = await _play(server, harness_text, script, renderer, environment, index, **limits)
+        failure = played.episode.trajectory().failure
+        if failure is None or "none of the episode's" not in failure.message:
+            break
+    return played
+
+
+async def _play(
+    server: str, harness_text: str, script: Script, renderer: Renderer, environment: str, index: int, **limits: Any
+) -> Played:
     harness = make_harness(harness_text)
     engine = RecordingEngine(renderer.tokenizer, script, context=CONTEXT)
     bounds = replace(GatewayLimits(max_calls=20, context=CONTEXT), **limits)
